@@ -238,11 +238,18 @@ class CellWait:
             return False
 
     def _lost(self) -> GroupLostError:
+        why = self._ended_because()
         return GroupLostError(
-            f"group {self._request.group_id} has ended with its cluster {self._cluster}; its "
-            f"variables are gone, and the next cell starts a new group",
+            f"group {self._request.group_id} has ended with its cluster {self._cluster}"
+            f"{why and f' ({why})'}; its variables are gone, and the next cell starts a new group",
             group_id=self._request.group_id,
         )
+
+    def _ended_because(self) -> str:
+        """What its record says; empty where nobody had the time to write it."""
+        with contextlib.suppress(JupyterDDLError, OSError):
+            return Run(self._request.group_id).snapshot().reason
+        return ""
 
     def _tell(self, on_progress: OnProgress | None) -> None:
         if on_progress is None:

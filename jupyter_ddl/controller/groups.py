@@ -153,9 +153,16 @@ class GroupRegistry:
         """End a group; no-op for one that has ended."""
         await self._ask(lambda number: CloseWanted(number, group_id, why))
 
-    async def close(self) -> None:
-        """End all groups, with the cluster."""
-        await self._ask(lambda number: AllCloseWanted(number, "the cluster ended"))
+    async def close(self, why: str = "") -> None:
+        """End all groups, with the cluster.
+
+        Parameters
+        ----------
+        why : str
+            Why that ends, as their records are to say.
+        """
+        reason = f"the cluster ended: {why}" if why else "the cluster ended"
+        await self._ask(lambda number: AllCloseWanted(number, reason))
         self._deadline.set(None)
         await self._tasks.close()
 

@@ -306,7 +306,7 @@ async def _serve(spec: ClusterSpec, phases: Phases, post: Post | None) -> None:
             connection_path(spec.name).unlink()
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
             # Who only ends this process may have another one in mind that goes on.
-            await (service.close() if is_over else service.leave())
+            await (service.close("; ".join(reasons)) if is_over else service.leave())
             if memory is not None:
                 os.close(memory)
             await asyncio.to_thread(care_for_blobs, leaving=True)

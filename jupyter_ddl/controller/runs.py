@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -125,6 +126,7 @@ def _told_at_return(spec: RunSpec, cut_bytes: int, image: str) -> Iterator[str]:
 
 _N_REMEMBERED = 50
 _BEGIN_S = 10.0
+_LAST_WORD_S = 2.0
 
 
 class RunRegistry:
@@ -197,6 +199,14 @@ class RunRegistry:
         for run_id, driver in self._drivers.items():
             if run_ids is None or run_id in run_ids:
                 driver.tell(text)
+
+    async def tell_last(self, text: str) -> None:
+        """The same of all active runs, before nothing drives them any more."""
+        self.tell(text)
+        recorded = (driver.recorded() for driver in self._drivers.values())
+        with contextlib.suppress(TimeoutError):  # a disk that is full keeps nobody here
+            async with asyncio.timeout(_LAST_WORD_S):
+                await asyncio.gather(*recorded, return_exceptions=True)
 
     async def submit(self, spec: RunSpec) -> None:
         """Create the run's directory and ledger, and start driving it.

@@ -204,11 +204,22 @@ class ClusterService:
         await self.groups.close()
         await self.runs.close()
 
-    async def close(self) -> None:
-        """End the cluster."""
+    async def close(self, why: str = "") -> None:
+        """End the cluster.
+
+        Parameters
+        ----------
+        why : str
+            Stands in the records of its groups, and of runs that are left unfinished.
+        """
         if self.state == "ready" and not (self._leaves_runs or self.runs.active):
             self.environment.forget()
-        await self._end_work()
+        if why and hasattr(self, "runs"):
+            name = self.spec.name
+            await self.runs.tell_last(
+                f"cluster {name} ended: {why}; its next one goes on with this run"
+            )
+        await self._end_work(why)
         await self.backend.close()
 
     async def leave(self) -> None:
@@ -216,7 +227,7 @@ class ClusterService:
         await self._end_work()
         await self.backend.leave()
 
-    async def _end_work(self) -> None:
+    async def _end_work(self, why: str = "") -> None:
         self.state = "stopping"
         keeper = self._size_keeper
         while keeper is not None and not keeper.done():
@@ -228,7 +239,7 @@ class ClusterService:
         if hasattr(self, "_log_care"):
             await self._log_care.close()
         if hasattr(self, "groups"):
-            await self.groups.close()
+            await self.groups.close(why)
         if hasattr(self, "runs"):
             await self.runs.close()
         if hasattr(self, "telemetry"):

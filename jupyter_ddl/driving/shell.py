@@ -215,6 +215,10 @@ class RunDriver:
         """Have the record say something about the cluster."""
         self._feed(Told(text))
 
+    async def recorded(self) -> None:
+        """Wait until what has happened so far is on record.  Raises as :meth:`run` does."""
+        await self._committer.drain()
+
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: running trials at their next report, or all of them now."""
         self._feed(StopWanted(how, by, reason))

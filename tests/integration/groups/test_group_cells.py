@@ -256,6 +256,13 @@ def test_a_killed_controller_takes_the_ranks_along(group: RankGroup, cluster: Cl
         group.execute("1")
 
 
+def test_a_group_that_ends_with_its_cluster_says_why(group: RankGroup, cluster: Cluster) -> None:
+    assert group.execute("kept = 1")
+    cluster.stop()
+    with pytest.raises(GroupLostError, match=r"\(the cluster ended: a client asked for it\)"):
+        group.execute("kept")
+
+
 def test_output_is_told_while_the_cell_runs(group: RankGroup) -> None:
     told: list[dict[int, str]] = []
     cell = "import time\nfor i in range(12):\n    print(i, flush=True)\n    time.sleep(0.1)\n"

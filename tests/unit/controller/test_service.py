@@ -11,10 +11,17 @@ import pytest
 
 from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.events import Notice
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.store.paths import ledger_path
 from jupyter_ddl.testing.backends import FakeBackend
+from jupyter_ddl.verbs.map import Map
 
 SPEC = ClusterSpec(name="fake", backend="fake", n_workers=2)
+RUN = RunSpec("r1", Map("items", "item", 4), Program("item", "In [1]"), 1, "fake", 1000.0)
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +127,21 @@ def test_the_age_of_a_cluster_counts_and_not_that_of_its_controller() -> None:
         assert service.status().idle_left_s == pytest.approx(SPEC.idle_timeout_s, abs=30.0)
 
     with_service(live, Old(SPEC))
+
+
+def test_a_cluster_that_ends_by_itself_says_why_in_what_it_leaves() -> None:
+    async def live(backend: FakeBackend) -> None:
+        service = ClusterService(SPEC, "1:0.0", backend)
+        await service.open(lambda _: None)
+        await service.runs.submit(RUN)
+        await service.runs.driver(RUN.run_id).begun.wait()
+        await service.close("its maximum age of 60 s is reached")
+
+    asyncio.run(live(FakeBackend(SPEC)))
+    (told,) = (
+        event.text for event in read_ledger(ledger_path(RUN.run_id)) if type(event) is Notice
+    )
+    assert "ended: its maximum age of 60 s is reached; its next one goes on with this run" in told
 
 
 def test_who_leaves_ends_nothing_that_goes_on_without_it() -> None:
