@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import psutil
 import pytest
 from playwright.sync_api import Error, Locator, Page, expect
 
@@ -17,6 +18,7 @@ from tests.browser.lab_tools import (
     take,
     wait_done,
 )
+from tests.leaks import processes_of
 from tests.until import until
 
 START = "%load_ext jupyter_ddl\n%cluster start -n 2"
@@ -86,6 +88,16 @@ def n_finished(view: Locator) -> int:
     return int(view.locator("[role=progressbar]").get_attribute("aria-valuenow") or 0)
 
 
+def zygote_with_a_trial(lab: Lab) -> psutil.Process:
+    """One that is a fork of the zygotes' source, and has forked a process for a trial."""
+    below = {
+        each.pid: each
+        for each in processes_of(lab.home)
+        if "jupyter_ddl.ranks.zygote_source" in each.cmdline()
+    }
+    return next(each for each in below.values() if each.ppid() in below and each.children())
+
+
 def button(view: Locator, name: str) -> Locator:
     return view.get_by_role("button", name=name, exact=True)
 
@@ -121,6 +133,8 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     until(lambda: n_finished(view) > before, 30, "one more trial")
     until(lambda: view.locator(".ddl-dots").first.get_attribute("d") != line, 10, "a new point")
     assert view.locator(".ddl-strand").count() >= 6
+    zygote_with_a_trial(lab).kill()
+    expect(view.locator(".ddl-counts .ddl-is-evicted")).to_contain_text("evicted and tried again")
     view.locator("summary", has_text="Output").click()
     expect(view.locator(".ddl-log")).to_contain_text("epoch")
     take(view, "cell-search-light")

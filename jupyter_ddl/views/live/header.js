@@ -91,6 +91,7 @@ export class Header {
     const items = isGroup ? groupCounts(snapshot) : [
       { text: `${count(done)} of ${count(snapshot.n_trials)} ${noun(snapshot)}`, state: "" },
       ...parts.map((part) => ({ text: `${count(part.n)} ${part.state}`, state: part.state })),
+      ...(snapshot.n_evictions > 0 ? [{ text: `${count(snapshot.n_evictions)} evicted and tried again`, state: "evicted" }] : []),
     ];
     repeat(
       this._counts,
