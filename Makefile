@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format helm audit sbom soak soak-strategies soak-kube fuzz bench docs notebooks badge pictures clean
+.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format helm audit sbom soak soak-orphans soak-strategies soak-kube fuzz bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -113,6 +113,9 @@ helm: node  ## bring helm, with which the tests of deploy/helm are not skipped
 
 soak: $(READY)  ## kill what a search and a training need, 1,000 times in random order; ARGS="--kills 20"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+soak-orphans: $(READY)  ## kill kernel and controller in every state of both, 300 times; ARGS="--rounds 35"
+	@$(BIN)/python -m tests.soak.orphans $(ARGS)
 
 soak-strategies: $(READY)  ## each strategy 500 times in a row, half of the runs with a killed rank; ARGS="--runs 5"
 	@$(BIN)/python -m tests.soak.strategies $(ARGS)

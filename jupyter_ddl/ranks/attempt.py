@@ -202,8 +202,8 @@ class Attempt:
         objective = values.get(self._assignment.metric or "")
         if objective is not None and not math.isfinite(objective):
             raise MetricError(
-                f"metric {self._assignment.metric!r} is {objective} at step {at}; expected a "
-                "finite number",
+                f"metric {self._assignment.metric!r} is {objective} at step {at}; "
+                f"expected a finite number",
                 metric=self._assignment.metric,
                 step=at,
             )

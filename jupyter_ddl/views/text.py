@@ -42,6 +42,8 @@ MIN_WIDTH = 20
 _N_ROWS = 6
 _LINE_LIMIT = 400
 _TRACEBACK_LIMIT = 2000
+_TRACEBACK_LINES = 20
+"""The innermost ones; all are with the trial."""
 
 
 def render_text(
@@ -149,9 +151,9 @@ def _failure(snapshot: RunSnapshot) -> list[str]:
     if stacks := stacks_text(snapshot):
         lines.append(plain(stacks, _LINE_LIMIT))
     if snapshot.state == "failed" and failure.traceback:
-        lines += [
-            f"  {one}" for one in plain_lines(failure.traceback, _TRACEBACK_LIMIT).split("\n")
-        ]
+        shown = plain_lines(failure.traceback, _TRACEBACK_LIMIT).split("\n")
+        cut_off = ["…"] if len(shown) > _TRACEBACK_LINES else []
+        lines += [f"  {one}" for one in (*cut_off, *shown[-_TRACEBACK_LINES:])]
     if note.n_more:
         lines.append(f"{format_count(note.n_more)} more {noun(snapshot, note.n_more)} failed")
     return lines

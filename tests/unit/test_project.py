@@ -228,6 +228,30 @@ def test_every_promise_names_a_test_that_exists_or_says_that_it_has_none() -> No
     assert wrong == []
 
 
+def test_what_people_are_told_of_each_fault_is_in_the_source_and_in_a_test_of_its_line() -> None:
+    """Quoted words stand in one literal of the package; codes are those of its errors."""
+    rows = re.findall(r"^\| (F\d+) \| .+ \| (.+) \| (.+) \|$", _doc("faults.md"), re.MULTILINE)
+    assert len(rows) == 75
+    source = _flat(
+        *(ROOT / "jupyter_ddl").rglob("*.py"), *(ROOT / "labextension/src").rglob("*.ts")
+    )
+    codes = {getattr(errors, name).code for name in errors.__all__}
+    wrong = []
+    for number, told, shown_by in rows:
+        tests = _flat(*(ROOT / path for path in set(re.findall(r"`(tests/[^:`]+)::", shown_by))))
+        words = re.findall(r"“([^”]+)”", told)
+        wrong += [(number, each) for each in words if each not in source or each not in tests]
+        named = re.findall(r"DDL-\d+", told)
+        wrong += [(number, each) for each in named if each not in codes]
+        if not (words or named or told.startswith("nothing: ")):
+            wrong.append((number, told))
+    assert wrong == []
+
+
+def _flat(*paths: Path) -> str:
+    return " ".join(" ".join(path.read_text().split()) for path in paths)
+
+
 def test_every_fault_control_and_figure_is_listed_with_tests_that_exist() -> None:
     rows = re.findall(r"^\| ([FSP]\d+) \| .+ \| (.+) \|$", _doc("faults.md"), re.MULTILINE)
     ids = [f"F{n:02}" for n in range(1, 76)] + [f"S{n:02}" for n in range(1, 21)]

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from blake3 import blake3
@@ -74,12 +75,13 @@ class Exchange:
         """
         device = self._device()
         if device.type == "cpu":
-            sums = torch.tensor([float(each) for each in numbers], dtype=torch.float64)
+            sums = torch.from_numpy(np.array([float(each) for each in numbers]))
         else:  # where a number of the host's would have to be waited for
             kind = torch.float64
             on_device = [torch.as_tensor(each, dtype=kind, device=device) for each in numbers]
             sums = torch.stack(on_device).detach()
-        work = dist.all_reduce(sums, group=self._group, async_op=True)
+        group = dist.group.WORLD if self._group is None else self._group
+        work = group.allreduce([sums])  # the function of torch.distributed takes twice the time
         self.count(sums.nbytes)
         return PendingSum(sums, work)
 

@@ -235,8 +235,8 @@ class LocalStep(TrainingStep):
             return 0.0
         return 1.0 / self.n_samples if not self._n_common else self._n_ranks / self._n_common
 
-    def computed(self, total: Any) -> None:
-        self._loss = total / max(1, self.n_samples)
+    def computed(self, mean: Any) -> None:
+        self._loss = mean
 
     def update(self) -> None:
         super().update()

@@ -286,8 +286,8 @@ class WorkerStep(TrainingStep):
     def weight(self) -> float:
         return 1.0 / self.n_samples if self.n_samples else 0.0
 
-    def computed(self, total: Any) -> None:
-        self._loss = total / max(1, self.n_samples)
+    def computed(self, mean: Any) -> None:
+        self._loss = mean
 
     def update(self) -> None:
         if self.scaler is not None:

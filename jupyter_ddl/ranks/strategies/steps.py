@@ -197,10 +197,11 @@ class TrainingStep:
             is_last = number == len(parts)
             with contextlib.nullcontext() if is_last else self.accumulating():
                 loss = self.loss_of(part)
-                loss_of_part = loss.detach() * n_part
-                total = loss_of_part if total is None else total + loss_of_part
+                if len(parts) > 1:
+                    loss_of_part = loss.detach() * n_part
+                    total = loss_of_part if total is None else total + loss_of_part
                 if is_last:
-                    self.computed(total)
+                    self.computed(loss.detach() if total is None else total / n_samples)
                 self._backward(loss, n_part)
         self.synchronize()
         self.update()
@@ -233,9 +234,9 @@ class TrainingStep:
         """Around a part of a batch that is not the last one."""
         return contextlib.nullcontext()
 
-    def computed(self, total: Any) -> None:
-        """Between the last forward and backward pass; ``total`` is the sum over the samples."""
-        self._loss = total / self.n_samples
+    def computed(self, mean: Any) -> None:
+        """Between the last forward and backward pass; ``mean`` is that of the losses here."""
+        self._loss = mean
 
     def synchronize(self) -> None:
         """Behind the last backward pass."""
@@ -248,6 +249,8 @@ class TrainingStep:
 
     def loss_of(self, part: tuple[Any, ...]) -> Any:
         """The mean loss of a part, with its graph; a scalar."""
+        if self.settings.amp is None:
+            return checked_loss(self.loss_fn(self.model(*part[:-1]), part[-1]))
         with autocast(self.settings, self.device):
             loss = self.loss_fn(self.model(*part[:-1]), part[-1])
         return checked_loss(loss)
@@ -298,9 +301,10 @@ class AveragedStep(TrainingStep):
         self._n_ranks = n_ranks
         self._n_supposed = 0.0
         """Samples of all ranks together; the same number on each of them."""
-        self._total: Any = None
-        """Of the losses of this rank's samples."""
-        self._mean: Any = None
+        self._own: Any = None
+        """The mean loss of this rank's samples."""
+        self._mean = 0.0
+        """Of all samples."""
 
     def begin(self, n_samples: int) -> None:
         self.n_samples = n_samples
@@ -310,12 +314,15 @@ class AveragedStep(TrainingStep):
     def weight(self) -> float:
         return self._n_ranks / self._n_supposed if self.n_samples else 0.0
 
-    def computed(self, total: Any) -> None:
-        self._total = total if self.n_samples else torch.zeros_like(total)
+    def computed(self, mean: Any) -> None:
+        self._own = mean
 
     def synchronize(self) -> None:
+        n_own = self.n_samples
+        # On a CPU as a plain number: what is computed of tensors costs microseconds each.
+        own = self._own.item() if self._own.device.type == "cpu" else self._own
         # Beside the gradients' own it would be no sooner there, and costs twice the CPU time.
-        sums = self._exchange.begin_sum([self._total, self.n_samples])
+        sums = self._exchange.begin_sum([own * n_own if n_own else 0.0, n_own])
         total, n_samples = sums.wait().tolist()
         if n_samples != self._n_supposed:
             for parameter in self.model.parameters():
@@ -325,7 +332,7 @@ class AveragedStep(TrainingStep):
         self._mean = total / n_samples
 
     def result(self) -> Any:
-        return torch.tensor(self._mean, device=self.device, dtype=self._total.dtype)
+        return torch.scalar_tensor(self._mean, device=self.device, dtype=self._own.dtype)
 
 
 def checked_loss(loss: Any) -> Any:
@@ -357,6 +364,8 @@ def checked_loss(loss: Any) -> Any:
 
 def moved(value: Any, device: Any) -> Any:
     """A batch, or a part of one, on a device."""
+    if isinstance(value, torch.Tensor):  # as nearly always, and nearly always there
+        return value if value.device == device else value.to(device, non_blocking=True)
     return _each_tensor(value, lambda tensor: tensor.to(device, non_blocking=True))
 
 
@@ -373,7 +382,8 @@ def n_samples_of(batch: tuple[Any, ...]) -> int:
             f"step(…) got {len(batch)} argument{'' if len(batch) == 1 else 's'}; expected those of "
             f"the model and the target: step(x, y)"
         )
-    for tensor in tensors_of(batch):
+    first = batch[0]
+    for tensor in (first,) if isinstance(first, torch.Tensor) else tensors_of(batch):
         if tensor.dim() and tensor.shape[0]:
             return int(tensor.shape[0])
         raise ReportError(

@@ -153,6 +153,8 @@ def test_a_worker_that_is_told_to_go_saves_first_and_costs_nothing(cluster: obje
     assert max(e.step for e in run.events(Reported, 1) if e.rank == 0) == saved.step
     row = run.run.snapshot().rows[0]
     assert (row.own_failures, row.evictions) == (0, 0)
+    (restart,) = run.run.snapshot().restarts
+    assert restart.cause == "moved elsewhere"
     until(lambda: not worker.is_running(), 10.0, "the end of the worker")
     run.stop()
     assert audit(run.all_events()) == []

@@ -198,7 +198,8 @@ async def test_a_rank_over_its_memory_limit_is_ended_with_the_numbers(bench: Ben
     failure = ends[1].failure
     assert failure is not None
     assert failure.kind == "memory"
-    assert "200 MiB" in failure.message
+    assert "over the limit of 200 MiB of a slot; use less memory" in failure.message
+    assert "or start the cluster with a larger --memory" in failure.message
 
 
 @in_bench(prewarm=("json.tool", "no_such_package"))
@@ -207,6 +208,6 @@ async def test_a_package_that_does_not_import_is_a_notice(bench: Bench) -> None:
     events = await bench.execute(bench.assignment(source))
     events += await bench.execute(bench.assignment(source))
     (notice,) = (event for event in events if isinstance(event, Notice))
-    assert "no_such_package" in notice.text
+    assert "no_such_package can't be imported ahead of the ranks" in notice.text
     (end,) = (event for event in events[:3] if isinstance(event, AttemptFinished))
     assert end.outcome == "complete"

@@ -420,7 +420,9 @@ def test_a_run_that_nothing_drives_says_so_and_goes_on_with_its_controller(
         controller.die()
         hub._poll_soon()
         await until(lambda: tab.snapshots()[-1].get("driver") == "recovering")
-        assert "the controller of cluster local was lost" in tab.snapshots()[-1]["paused"]
+        paused = tab.snapshots()[-1]["paused"]
+        assert "the controller of cluster local was lost" in paused
+        assert "another one, and it goes on from its record" in paused
         monkeypatch.setattr("jupyter_ddl.server.feeds.RECOVERS_S", 0.0)
         until_said = "nothing drives this run now: cluster local is not running"
         await until(lambda: until_said in tab.snapshots()[-1].get("paused", ""))

@@ -196,7 +196,10 @@ def test_evolution_waits_for_its_generation_and_names_the_straggler() -> None:
     for number in (0, 1, 2, 4):
         study.tell(number, "complete", 1.0)
 
-    assert study.ask() == Wait((3,))
+    answer = study.ask()
+    assert isinstance(answer, Wait)
+    assert answer.trials == (3,)
+    assert answer.text == "waiting for trial 3"
     study.tell(3, "failed")
     assert [ask(study).number for _ in range(5)] == [5, 6, 7, 8, 9]
 

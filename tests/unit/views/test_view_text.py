@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import get_args
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.events import Failure, FailureKind
 from jupyter_ddl.protocol.snapshot import BestTrial, Counts
 from jupyter_ddl.protocol.verb import load_verb
 from jupyter_ddl.views import render_html, render_line, render_text
@@ -55,6 +57,22 @@ def test_the_text_tells_state_progress_best_failure_and_notices() -> None:
         "• 1 attempt evicted and tried again",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize("kind", get_args(FailureKind))
+def test_a_failed_run_tells_its_cause_first_and_in_25_lines(kind: FailureKind) -> None:
+    deep = "".join(f"  In [1], line {n}, in f\n    f({n})\n" for n in range(40))
+    text = f"Traceback (most recent call last):\n{deep}Cause: it broke\n"
+    failure = Failure(kind, "Cause", "it broke " + "at length " * 200, text, line=4)
+    snapshot = replace(
+        MID, state="failed", finished_at_s=samples.NOW_S, failure=failure, failed_trial=7, rows=()
+    )
+    lines = render_text(snapshot, samples.NOW_S, 120).splitlines()
+    begin = next(n for n, line in enumerate(lines) if "it broke" in line)
+    assert lines[begin].startswith("Trial 7 failed: Cause: it broke")
+    assert begin <= 5  # below what the run is, how far, how long, and its best
+    last = next(n for n, line in enumerate(lines) if line == "  Cause: it broke")
+    assert 20 <= last - begin < 25
 
 
 def test_plain_dask_work_of_a_fit_has_its_tasks_done_of_all() -> None:
