@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from bench.browser import scrolling, tasks_traced
 from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
+from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
 from jupyter_ddl.ledger.snapshots import snapshot_of
 from jupyter_ddl.protocol.events import (
@@ -27,8 +31,11 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
-from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.protocol.space import ParamValue, Uniform
 from jupyter_ddl.protocol.view_messages import GetColumns
+from jupyter_ddl.server.first_view import columns_kept, keep_first_view, snapshot_kept
+from jupyter_ddl.server.run_list import Folds
+from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir
 from jupyter_ddl.verbs.search import Search
 from jupyter_ddl.views.bundle import LIVE_DIR, live_css
 from jupyter_ddl.views.channel import Columns
@@ -83,6 +90,8 @@ ROW = Row(
         Line("100,000 trials, first picture", _PROBE, "first_s", "s", Goal(1.0, "lower")),
         Line("… bytes before it", _PROBE, "first_mb", "MB", Goal(2.0, "lower")),
         Line("… made by the server in", _PROBE, "made_s", "s"),
+        Line("… read by a server that has begun anew in", _PROBE, "kept_s", "s"),
+        Line("… where nothing was kept, record folded in", _PROBE, "folded_s", "s"),
         Line("5,000 trials, frames while scrolling", _PROBE, "frames_per_s", "1/s"),
         Line("… 99th percentile of the gaps", _PROBE, "gap_p99_ms", "ms"),
         Line("… 99th percentile of tasks", _PROBE, "task_p99_ms", "ms", Goal(50.0, "lower")),
@@ -96,8 +105,10 @@ def main() -> None:
     from tests.browser.chromium import headless_chromium
 
     with headless_chromium() as browser:
-        over = _state(_N_OVER // (10 if is_quick() else 1), is_over=True)
-        figures = _first_picture(browser.new_page(viewport={"width": 1100, "height": 900}), over)
+        n_over = _N_OVER // (10 if is_quick() else 1)
+        figures = _opened(n_over)
+        over = _state(n_over, is_over=True)
+        figures |= _first_picture(browser.new_page(viewport={"width": 1100, "height": 900}), over)
         live = _state(_N_LIVE, is_over=False)
         figures |= _scrolled(browser.new_page(viewport={"width": 1100, "height": 900}), live)
     tell(figures)
@@ -177,6 +188,10 @@ def _show(page: Page, state: RunState) -> None:
 
 
 def _state(n_trials: int, *, is_over: bool) -> RunState:
+    return fold_all(_events(n_trials, is_over=is_over))
+
+
+def _events(n_trials: int, *, is_over: bool) -> Iterator[Event]:
     spec = RunSpec(
         "r1",
         Search("acc", "max", 2 * n_trials, {"lr": Uniform(0.0, 1.0)}),
@@ -186,21 +201,42 @@ def _state(n_trials: int, *, is_over: bool) -> RunState:
         time.time() - 600,
         name="many trials",
     )
-    state = fold_all([RunSubmitted(spec, time.time()), RunStarted(time.time(), 1, 8, 8, 4242)])
+    yield RunSubmitted(spec, time.time())
+    yield RunStarted(time.time(), 1, 8, 8, 4242)
     rng = random.Random(1)
     for number in range(n_trials):
-        for event in _trial(number, rng):
-            fold(state, event)
+        yield from _trial(number, rng)
     if is_over:
-        fold(state, RunFinished(time.time(), "complete"))
-    return state
+        yield RunFinished(time.time(), "complete")
+
+
+def _opened(n_trials: int) -> dict[str, float]:
+    """How soon a server that has begun anew has what the first picture is made of."""
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["JUPYTER_DDL_HOME"] = home
+        private_dir(run_dir("r1"))
+        with LedgerWriter.open(ledger_path("r1"), create=True) as ledger:
+            events = _events(n_trials, is_over=True)
+            while batch := list(itertools.islice(events, 10_000)):
+                ledger.append(batch)
+        folds = Folds()
+        began = time.perf_counter()
+        folds.poll("r1", lambda state: snapshot_of(state, time.time()))
+        folded_s = time.perf_counter() - began
+        keep_first_view(folds, "r1")
+        began = time.perf_counter()
+        snapshot, columns = snapshot_kept("r1"), columns_kept(GetColumns(1, "r1"))
+        assert snapshot is not None
+        assert columns is not None
+        columns.frame()
+        return {"folded_s": folded_s, "kept_s": time.perf_counter() - began}
 
 
 def _trial(number: int, rng: random.Random) -> Iterator[Event]:
     now_s = time.time()
     lr, drop = 10 ** rng.uniform(-4, -1), rng.random()
     value = 1 - 0.3 * abs(2 + math.log10(lr)) - 0.2 * drop + rng.gauss(0, 0.03)
-    params = {
+    params: dict[str, ParamValue] = {
         "lr": lr,
         "drop": drop,
         "width": rng.choice([64, 128, 256]),

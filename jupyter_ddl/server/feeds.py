@@ -24,6 +24,7 @@ from jupyter_ddl.protocol.requests import GetStatus, GetTelemetry, WatchRun
 from jupyter_ddl.protocol.snapshot import Driving, EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import ClusterElsewhere, ClusterList, RecordTrouble
+from jupyter_ddl.server.first_view import keep_first_view, snapshot_kept
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import RECOVERS_S, Driven, Folds, trouble_of, was_left
 from jupyter_ddl.store.connection import ConnectionInfo
@@ -193,6 +194,12 @@ class RunFeed:
 
     async def first(self) -> None:
         """Show the run as its ledger tells now.  Raises as :meth:`Folds.poll` does."""
+        kept = await asyncio.to_thread(snapshot_kept, self.run_id)
+        if kept is not None:
+            self._drawn_of = (kept.seq, "live")
+            self._take(kept)
+            self._tell("")
+            return
         found = await asyncio.to_thread(self._folds.poll, self.run_id, self._drawn)
         if found is not None:
             self._take(found)
@@ -200,6 +207,8 @@ class RunFeed:
         is_short = self.newest is not None and n_there < self.newest.seq
         cut = "the run's record was cut short; what it told before is shown" if is_short else ""
         self._tell(self._folds.damage(self.run_id) or cut)
+        if self.newest is not None and self.newest.is_final and not is_short:
+            await asyncio.to_thread(keep_first_view, self._folds, self.run_id)
 
     def look_again(self) -> None:
         """Something has changed: what drives the run, or its record."""

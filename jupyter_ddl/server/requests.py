@@ -31,6 +31,7 @@ from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.feeds import cluster_of
+from jupyter_ddl.server.first_view import columns_kept
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import Folds, check_run, trouble_of
 from jupyter_ddl.store.processes import end_process
@@ -98,7 +99,10 @@ class Requests:
                 request, told = stop_of(body)
                 await self._ask_of_run(body.run_id, request)
                 return told
-            case say.GetColumns() | say.GetLog() | say.GetOutput() | say.GetStacks():
+            case say.GetColumns():
+                kept = await asyncio.to_thread(columns_kept, body)
+                return kept or await self._poll(body.run_id, lambda s: read_of(s, body))
+            case say.GetLog() | say.GetOutput() | say.GetStacks():
                 return await self._poll(body.run_id, lambda s: read_of(s, body))
             case say.GetImportance() | say.GetCurves() | say.GetTrial() | say.GetHistory():
                 return await asyncio.to_thread(self._analysed, body)
