@@ -18,6 +18,7 @@ from jupyter_ddl import __version__
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot
+from jupyter_ddl.protocol.reading import from_msgpack
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.view_messages import ColumnsPart, GetColumns
 from jupyter_ddl.server.run_list import Folds, check_run
@@ -50,9 +51,6 @@ class _FirstView(msgspec.Struct, frozen=True):
     mark: _Mark
     snapshot: EncodedSnapshot
     columns: tuple[tuple[ColumnsPart, bytes], ...]
-
-
-_DECODER = msgspec.msgpack.Decoder(_FirstView)
 
 
 def keep_first_view(folds: Folds, run_id: str) -> None:
@@ -104,7 +102,7 @@ def _read(run_id: str) -> _FirstView | None:
         digest, content = data[:_DIGEST], data[_DIGEST:]
         if blake3(content).digest() != digest:
             return None
-        view = _DECODER.decode(content)
+        view = from_msgpack(content, _FirstView)
         if view.snapshot.run_id == run_id and view.columns and view.mark == _mark_of(run_id):
             return view
     return None
