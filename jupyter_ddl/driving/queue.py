@@ -16,12 +16,14 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.studies.batching import BatchSizer, reuse_process
 from jupyter_ddl.studies.study import Proposal
 
-__all__ = ["Backoff", "MisplacedTrialError", "TrialQueue"]
+__all__ = ["Backoff", "LongWait", "MisplacedTrialError", "TrialQueue"]
 
 _SHORT_TRIAL_S = 0.5
 """Below it a second batch waits at the worker, so that its slot is never idle."""
 _FIRST_S = 0.1
 _LONGEST_S = 10.0
+_LONG_S = 60.0
+"""Free slots that wait for so long for results are told of."""
 
 Place: TypeAlias = Literal["again", "retry", "delayed", "sent", "recording"]
 """Where a trial is that is not over: in one of three queues, at a worker, or with its attempt's end
@@ -62,6 +64,8 @@ class TrialQueue:
         """What the source wants to have done before it proposes another trial; take it once."""
         self.waits_for_results = False
         """Whether the source had nothing to propose before more results are told."""
+        self.waits_for = ""
+        """Whose results these are, for people."""
 
     def adopt(self, state: RunState) -> None:
         """Take up what an earlier session left unfinished."""
@@ -201,9 +205,35 @@ class TrialQueue:
         if isinstance(answer, NotYet):
             self.work = answer.work
             self.waits_for_results = answer.work is None
+            self.waits_for = answer.text
             return None
         self._exhausted = True
         return None
+
+
+class LongWait:
+    """Tells once whom free slots wait for, when that takes long."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self.due_s: float | None = None
+        """When it is long (monotonic seconds); None: nothing is to be told."""
+
+    def look(self, text: str, now_s: float) -> str:
+        """A sentence for people, or nothing.
+
+        Parameters
+        ----------
+        text : str
+            Whom they wait for now; empty: no slot waits.
+        """
+        if text != self._text:
+            self._text = text
+            self.due_s = now_s + _LONG_S if text else None
+        if self.due_s is None or now_s < self.due_s:
+            return ""
+        self.due_s = None
+        return f"slots are free, and the sampler is {text} before it proposes another trial"
 
 
 class Backoff:

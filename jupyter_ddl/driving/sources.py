@@ -27,6 +27,8 @@ class NotYet(msgspec.Struct, frozen=True):
     """
 
     work: Think | AskSampler | None = None
+    text: str = ""
+    """For people: whose results are waited for."""
 
 
 Next: TypeAlias = Proposal | NotYet | Exhausted
@@ -137,6 +139,7 @@ class StudySource:
         self._held: list[Told] = []
         self._working: Think | AskSampler | None = None
         self._waits = False  # for a result: thinking once more before one comes is in vain
+        self._waits_for = ""
         self._ended: Exhausted | None = None
         self._failed: JupyterDDLError | None = None
 
@@ -154,7 +157,7 @@ class StudySource:
         if self._ended is not None:
             return self._ended
         if self._waits:
-            return NotYet()
+            return NotYet(text=self._waits_for)
         if self.study.is_slow:
             return self._begin(Think())
         return self._interpret(self.study.ask())
@@ -168,6 +171,7 @@ class StudySource:
         except JupyterDDLError as error:
             self._failed = error
         self._waits = isinstance(answer, Wait)
+        self._waits_for = answer.text if isinstance(answer, Wait) else ""
         self._tell_held()
         if isinstance(answer, Proposal):
             self._ready.append(answer)
@@ -206,7 +210,7 @@ class StudySource:
             if not self.has_own_sampler:
                 raise TrialError("the sampler of this search has no process to run in")
             return self._begin(AskSampler(answer.number, answer.tells))
-        return NotYet()
+        return NotYet(text=answer.text if isinstance(answer, Wait) else "")
 
     def _tell_held(self) -> None:
         held, self._held = self._held, []

@@ -54,7 +54,7 @@ from jupyter_ddl.driving.machine import (
 )
 from jupyter_ddl.driving.places import Places
 from jupyter_ddl.driving.pruning import BestValues, PruningPolicy, SamplerStop
-from jupyter_ddl.driving.queue import Backoff, MisplacedTrialError, TrialQueue
+from jupyter_ddl.driving.queue import Backoff, LongWait, MisplacedTrialError, TrialQueue
 from jupyter_ddl.driving.sources import TrialSource, to_record
 from jupyter_ddl.driving.spending import Spending
 from jupyter_ddl.driving.trial_flights import TrialFlights
@@ -122,6 +122,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         self._stops_before: list[StopWanted] = []
         self._wait_s: float | None = None
         self._wait_is_set = False
+        self._long_wait = LongWait()
 
     # -- what the controller sees ----------------------------------------------------------------
 
@@ -398,7 +399,9 @@ class TrialMachine(Machine[Happening, Instruction]):
             # Those that this run kept from a place that is free may have it now.
             if was_in_line and not self._places.in_line and self._places.others_in_line:
                 self._do(WakeOthers())
-        notices = self._source.take_notices()
+        waits_for = self._queue.waits_for if self._queue.waits_for_results else ""
+        long = self._long_wait.look(waits_for, now.mono_s)
+        notices = [*self._source.take_notices(), *([long] if long else [])]
         self._record([Notice(at_s=now.wall_s, text=text) for text in notices])
         if not self._is_quiet:
             return
@@ -472,7 +475,9 @@ class TrialMachine(Machine[Happening, Instruction]):
         if self._stop.when is None:
             # Until the first record is committed nothing is written down of what is spent.
             spending_due_s = self._spending.due_s(now) if self.has_begun else None
-            due_s = earliest(due_s, self._places.due_s(now.mono_s), spending_due_s)
+            due_s = earliest(
+                due_s, self._places.due_s(now.mono_s), spending_due_s, self._long_wait.due_s
+            )
         if not self._wait_is_set or due_s != self._wait_s:
             self._wait_is_set, self._wait_s = True, due_s
             self._do(WaitUntil(due_s))

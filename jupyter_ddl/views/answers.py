@@ -261,7 +261,8 @@ def _read(
     except OSError:
         return [], 0
     if begin > start:
-        data = data.partition(b"\n")[2]  # without the rest of a line
+        # Without the rest of a line, unless there is nothing else: a bar, or a line without an end.
+        data = data.partition(b"\n")[2] or "…".encode() + data
     lines = settled(data.decode(errors="replace")).split("\n")
     if not lines[-1]:
         del lines[-1]

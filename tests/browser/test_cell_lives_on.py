@@ -59,6 +59,7 @@ def test_the_cell_outlives_kernel_page_server_and_the_notebook_s_trust(
     wait_ready(page)
     _goes_on(page, _view(page, 2))
     lab.stop()
+    expect(view).to_contain_text("no news for")
     lab.start()
     _goes_on(page, _view(page, 2))
 

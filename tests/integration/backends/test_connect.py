@@ -35,7 +35,6 @@ pytestmark = pytest.mark.integration
 
 # Long enough to be amid it when the scheduler goes.
 _SLOW = STEPS.replace("range(4)", "range(40)")
-_SCHEDULER = "the scheduler is"
 _DDP = """
 import torch, torch.distributed as dist
 total = torch.tensor([float(dist.get_rank() + 1)])
@@ -128,7 +127,7 @@ def test_a_scheduler_that_is_slow_is_not_lost(home: Home, foreign: Foreign) -> N
 
 def test_a_scheduler_that_stays_silent_is_lost_after_its_deadline(foreign: Foreign) -> None:
     seen: list[str] = []
-    lost = f"{_SCHEDULER} lost"
+    lost = "the scheduler is lost"
 
     async def live() -> None:
         spec = cluster_spec("dask", address=foreign.address)
@@ -154,7 +153,7 @@ def test_a_scheduler_that_stays_silent_is_lost_after_its_deadline(foreign: Forei
 
     asyncio.run(live())
     assert [key for key, _ in itertools.groupby(seen)] == [
-        f"{_SCHEDULER} connected but silent",
+        "the scheduler is connected but silent",
         lost,
         "",
     ]

@@ -127,6 +127,8 @@ def test_a_killed_worker_is_charged_to_the_machine(cluster: object) -> None:
     run.wait_for_step(2)
     row = run.run.snapshot().rows[0]
     assert (row.own_failures, row.evictions) == (0, 1)
+    (restart,) = run.run.snapshot().restarts
+    assert restart.cause == "lost its worker"
     run.stop()
     assert audit(run.all_events()) == []
 

@@ -242,6 +242,7 @@ def test_over_the_limit_the_largest_names_are_listed():
     with pytest.raises(CaptureError, match=r"largest: big > 4\.9 KiB, texts") as caught:
         capture(values, notebook(), limit_bytes=2000)
     assert caught.value.name == "big"
+    assert caught.value.message.startswith("the values that the cell uses are too large to send")
     assert caught.value.message.endswith("turn lists into arrays, or raise --capture-limit")
 
 

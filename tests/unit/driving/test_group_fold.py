@@ -231,7 +231,10 @@ def test_a_connection_between_hosts_that_breaks_is_no_failure_of_the_code(
     if other == "cancelled":
         fold.cause_is_late()
     last = ended(other, failure=failure if other == "failed" else None)
-    assert conclusion(run(fold, [(1, last)])).outcome == outcome
+    end = conclusion(run(fold, [(1, last)]))
+    assert end.outcome == outcome
+    told = "" if end.failure is None else end.failure.message
+    assert ("the network between hosts broke" in told) == (outcome == "evicted")
 
 
 def test_a_crash_is_no_less_one_when_it_breaks_connections_between_hosts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_ddl.driving.admission import AdmissionTimeout
+from jupyter_ddl.driving.places import Pauses
 from jupyter_ddl.driving.queue import Backoff
 from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.ledger.trials import Trials, TrialState
@@ -98,3 +99,11 @@ def test_slots_that_are_kept_or_missing_are_waited_for_ten_minutes(lost_worker: 
     now_s += 2.0
     with pytest.raises(PlacementError, match="given up after waiting 601 s for slots"):
         timeout.check(now_s, is_waiting=True)
+
+
+def test_a_run_whose_workers_are_all_gone_says_so_after_a_minute() -> None:
+    pauses = Pauses(SlotBook(), lambda: 2)
+    pauses.check(100.0)
+    assert pauses.text(160.0) == ""
+    told = pauses.text(160.1)
+    assert told.startswith("no worker has been connected for more than a minute; see")

@@ -142,6 +142,8 @@ def test_the_end_of_a_log_is_clean_and_bounded(state: RunState, tmp_path: Path) 
     part = log_part(state, tmp_path, GetLog(1, "r", n_lines=500))
     assert len(msgspec.json.encode(part)) <= MAX_LOG_BYTES + 2000
     assert len(part.lines) >= 10
+    (tmp_path / "logs" / "a.log").write_bytes(b"begun\n" + b"\r 42% of it" * 60_000)
+    assert log_of(state, tmp_path) == (" 42% of it",)
 
 
 def test_a_trial_has_its_own_piece_of_the_log(state: RunState, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_a_segfault_shows_the_line_of_the_cell_and_none_of_ours() -> None:
     failure = finished.failure
     assert failure is not None
     assert (failure.type_name, failure.line) == ("SIGSEGV", 3)
+    assert failure.message.startswith("the process of the trial died of SIGSEGV")
     assert failure.traceback.startswith("Fatal Python error")
     assert "ranks/program.py" not in failure.traceback
     assert "ranks/main.py" not in failure.traceback
