@@ -36,7 +36,7 @@ def test_a_slow_study_that_waits_for_a_result_is_not_asked_again_before_one_come
     assert isinstance(source.ask(), Proposal)
     assert source.ask() == NotYet(Think())
     source.answered(source.study.ask())
-    assert source.ask() == NotYet(), "its last answer was to wait"
+    assert source.ask() == NotYet(text="waiting for trial 0"), "its last answer was to wait"
     source.tell(done(0))
     assert source.ask() == NotYet(Think())
 
