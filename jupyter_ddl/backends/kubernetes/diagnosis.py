@@ -131,6 +131,12 @@ def diagnose(view: View) -> Cause | None:
     return None
 
 
+def _last_words(status: Json) -> str:
+    """What a container has left to be told of its end: of its newest one that has left anything."""
+    ends = ((status.get(which) or {}).get("terminated") or {} for which in ("state", "lastState"))
+    return next(filter(None, (one_line(str(end.get("message", ""))) for end in ends)), "")
+
+
 def _crash(view: View) -> Cause | None:
     for pod in view.pods:
         for status in statuses(pod):
@@ -146,7 +152,7 @@ def _crash(view: View) -> Cause | None:
                     "give each worker more with --memory",
                 )
             n_times = int(status.get("restartCount", 0)) + ("terminated" in status["state"])
-            lines = one_line(view.logs.get(name, "")) or one_line(str(ended.get("message", "")))
+            lines = one_line(view.logs.get(name, "")) or _last_words(status)
             log = f"; its last lines: {lines}" if lines else ", and printed nothing"
             if _NO_NAME.search(view.logs.get(name, "")):
                 continue  # told by _names

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_ddl.backends.kubernetes import diagnosis
 from jupyter_ddl.backends.kubernetes.api import one_line, refused
 from jupyter_ddl.backends.kubernetes.backend import worker_names_to_stop
 from jupyter_ddl.backends.kubernetes.diagnosis import Cause, diagnose
@@ -416,3 +417,11 @@ def test_driver_that_takes_its_time_is_waited_for() -> None:
     cause = poll(held_up(_UNBOUND))
     assert cause is not None
     assert cause.after_s >= 60.0
+
+
+@pytest.mark.parametrize("which", ["state", "lastState"])
+def test_what_a_container_has_left_to_be_told_is_found_whichever_end_has_it(which: str) -> None:
+    ends = {each: {"terminated": {"exitCode": 1}} for each in ("state", "lastState")}
+    ends[which]["terminated"]["message"] = "may not delete daskclusters"  # type: ignore[assignment]
+    assert diagnosis._last_words({"restartCount": 1, **ends}) == "may not delete daskclusters"
+    assert diagnosis._last_words({"state": {"waiting": {}}, "lastState": {}}) == ""
