@@ -36,7 +36,7 @@ from jupyter_ddl.ranks.payload import CapturedValues, host_name, import_all, ins
 from jupyter_ddl.ranks.process_state import ProcessState, empty_namespace
 from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.ranks.stopping import StopFlag, TrialStopped
-from jupyter_ddl.ranks.tracebacks import failure_of, message_of
+from jupyter_ddl.ranks.tracebacks import failure_of, message_of, that_waits
 from jupyter_ddl.ranks.values import beats, brought, inline, save_values
 from jupyter_ddl.ranks.work_folder import WriteWatch, enter_folder
 from jupyter_ddl.store.blobs import BlobMissingError, read_blob
@@ -461,7 +461,7 @@ class LoadedProgram:
             failure = failure_of(error, self._filename, kind="blob")
             text = f"a captured value (blob {error}) is no longer on host {host_name()}"
             return _Ending("evicted", failure=msgspec.structs.replace(failure, message=text))
-        return _Ending("failed", failure=failure_of(error, self._filename))
+        return _Ending("failed", failure=that_waits(failure_of(error, self._filename)))
 
     def _clean_up(self, main: ModuleType, emit: Emit, started: float, trial: int) -> None:
         """Drop what the trial left; a step that fails keeps no other from being taken."""

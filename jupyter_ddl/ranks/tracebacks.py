@@ -22,7 +22,7 @@ from jupyter_ddl.ranks.values import ValuesError
 from jupyter_ddl.ranks.work_folder import hint_for
 from jupyter_ddl.store.exhaustion import GOES_ON, NO_SPACE, room_at, used_up
 
-__all__ = ["failure_of", "kind_of", "last_lines", "message_of", "with_output"]
+__all__ = ["failure_of", "kind_of", "last_lines", "message_of", "that_waits", "with_output"]
 
 _OUR_FILES = str(Path(__file__).parents[1]) + "/"
 _HIDDEN_FILES = (_OUR_FILES, "<frozen importlib")
@@ -132,12 +132,19 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
     return shortened(text, _MESSAGE_CHARS)
 
 
+def that_waits(failure: Failure) -> Failure:
+    """Of an attempt: one that found no room on a disk is made again when there is some."""
+    if failure.kind != "disk" or GOES_ON in failure.message:
+        return failure
+    return msgspec.structs.replace(failure, message=f"{failure.message}; {GOES_ON}")
+
+
 def _room_of(error: BaseException) -> str:
-    """Of what a cell could not write: where, if that is known, and that the run waits."""
-    paths = [each.filename for each in _with_causes(error) if isinstance(each, OSError)]
+    """Where a cell could not write, if that is known, and what is free there."""
+    full = (each for each in _with_causes(error) if isinstance(each, OSError))
+    paths = (each.filename for each in full if each.errno in NO_SPACE)
     place = next((str(path) for path in paths if path), "") or _full_output()
-    room = f" ({room_at(place)})" if place else ""
-    return f"{room}; {GOES_ON}"
+    return f" ({room_at(place)})" if place else ""
 
 
 def _full_output() -> str:

@@ -98,6 +98,13 @@ def zygote_with_a_trial(lab: Lab) -> psutil.Process:
     return next(each for each in below.values() if each.ppid() in below and each.children())
 
 
+def take_in_both_themes(page: Page, view: Locator, name: str) -> None:
+    """Pictures of a view; the page is dark afterwards."""
+    take(view, f"{name}-light")
+    set_theme(page, "dark")
+    take(view, f"{name}-dark")
+
+
 def button(view: Locator, name: str) -> Locator:
     return view.get_by_role("button", name=name, exact=True)
 
@@ -137,9 +144,7 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     expect(view.locator(".ddl-counts .ddl-is-evicted")).to_contain_text("evicted and tried again")
     view.locator("summary", has_text="Output").click()
     expect(view.locator(".ddl-log")).to_contain_text("epoch")
-    take(view, "cell-search-light")
-    set_theme(page, "dark")
-    take(view, "cell-search-dark")
+    take_in_both_themes(page, view, "cell-search")
     button(view, "Other ways to stop").click()
     button(view, "Keep best and finish").click()
     wait_done(page, 2, 20)
@@ -172,9 +177,7 @@ def test_a_training_is_watched_rank_by_rank(lab: Lab, page: Page, errors: list[s
     drawn = path.get_attribute("d") or ""
     until(lambda: len(path.get_attribute("d") or "") > len(drawn) + 20, 20, "a longer curve")
     expect(view.locator(".ddl-strip").first).to_contain_text("CPU")
-    take(view, "cell-ddp-light")
-    set_theme(page, "dark")
-    take(view, "cell-ddp-dark")
+    take_in_both_themes(page, view, "cell-ddp")
     set_theme(page, "light")
     page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
     page.set_viewport_size({"width": 520, "height": 1400})
@@ -201,9 +204,7 @@ def test_stages_of_a_pipeline_are_drawn_while_it_runs_and_afterwards(
     former = stages.get_attribute("src")
     until(lambda: stages.get_attribute("src") != former, 20, "a newer batch")
     assert stages.evaluate("image => image.complete && image.naturalWidth") >= 300
-    take(view, "cell-stages-light")
-    set_theme(page, "dark")
-    take(view, "cell-stages-dark")
+    take_in_both_themes(page, view, "cell-stages")
     set_theme(page, "light")
     button(view, "Other ways to stop").click()
     button(view, "Stop after this epoch").click()

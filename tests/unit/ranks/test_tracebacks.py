@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.ranks import payload
-from jupyter_ddl.ranks.tracebacks import kind_of, with_output
+from jupyter_ddl.ranks.tracebacks import failure_of, kind_of, that_waits, with_output
 
 
 def test_a_traceback_shows_the_cells_lines_in_the_notebooks_words(host: Any) -> None:
@@ -208,3 +208,13 @@ def test_the_last_lines_stand_below_an_error_that_only_says_that_something_ended
     assert shown.startswith(traceback)
     assert ("line 99" in shown, "line 80" in shown) == (is_told, False)
     assert len(shown) < 1000
+
+
+def test_only_an_attempt_is_said_to_go_on_when_there_is_room() -> None:
+    """A cell of a persistent group is not repeated; and only what was full is named as full."""
+    error = OSError(28, "No space left on device")
+    error.__context__ = FileNotFoundError(2, "no such file", "/elsewhere")
+    failure = failure_of(error, "")
+    assert failure.message == "[Errno 28] No space left on device"
+    assert that_waits(failure).message.endswith("; the run goes on when there is room")
+    assert that_waits(that_waits(failure)) == that_waits(failure)
