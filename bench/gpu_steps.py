@@ -21,11 +21,7 @@ model = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(8)])
 {make}
 inputs = torch.randn(512, 4096, device="cuda")
 for step in range(N_STEPS):
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(inputs).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    {make_step}
     {tell}
     if step == N_WARM - 1:
         torch.cuda.synchronize()
@@ -48,6 +44,18 @@ from jupyter_ddl import prepare, report
 {_ADAM}
 model, optimizer = prepare(model, optimizer)
 """
+_BY_HAND = """with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(inputs).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+_BY_STEP = "loss = step(inputs, inputs)"
+_OUR_STEP = f"""
+from jupyter_ddl import prepare_step, report
+{_ADAM}
+step = prepare_step(model, lambda output, _: output.square().mean(), optimizer, amp="bf16")
+"""
 _RATE = "(N_STEPS - N_WARM) / (time.perf_counter() - began_s)"
 _ALONE = {
     "plain": (_PLAIN, "pass"),
@@ -55,22 +63,26 @@ _ALONE = {
     "DDP": (_DDP, "pass"),
     "DDP, loss.item() each step": (_DDP, "loss.item()"),
 }
+_EACH = "report(step=step, loss=loss.detach())"
+_RARELY = f"step % 20 or {_EACH}"
 _IN_RUN = {
-    "a run, report(loss) each step": "report(step=step, loss=loss.detach())",
-    "a run, every 20th step": "step % 20 or report(step=step, loss=loss.detach())",
+    "a run, report(loss) each step": (_OURS, _BY_HAND, _EACH),
+    "a run, every 20th step": (_OURS, _BY_HAND, _RARELY),
+    "prepare_step, every 20th step": (_OUR_STEP, _BY_STEP, _RARELY),
 }
 
 
 def _alone(make: str, tell: str) -> float:
-    cell = _CELL.format(make=make, tell=tell, end=f"print({_RATE}, flush=True)\nos._exit(0)")
+    end = f"print({_RATE}, flush=True)\nos._exit(0)"
+    cell = _CELL.format(make=make, make_step=_BY_HAND, tell=tell, end=end)
     done = subprocess.run([sys.executable, "-c", cell], capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
-def _in_run(tell: str) -> float:
+def _in_run(make: str, make_step: str, tell: str) -> float:
     from jupyter_ddl.client.api import train
 
-    cell = _CELL.format(make=_OURS, tell=tell, end=_RATE)
+    cell = _CELL.format(make=make, make_step=make_step, tell=tell, end=_RATE)
     return float(train(cell, 1, namespace={}, gpus_per_rank=1).values[0])
 
 
@@ -84,8 +96,8 @@ def main() -> None:
         for _ in range(_N_TRIES):
             for name, (make, tell) in _ALONE.items():
                 found.setdefault(name, []).append(_alone(make, tell))
-            for name, tell in _IN_RUN.items():
-                found.setdefault(name, []).append(_in_run(tell))
+            for name, (make, make_step, tell) in _IN_RUN.items():
+                found.setdefault(name, []).append(_in_run(make, make_step, tell))
     finally:
         cluster.stop()
     for name, rates in found.items():

@@ -7,7 +7,8 @@
         def strategy(self):
             return MyStrategy
 
-One of them starts processes that form groups of two and of four on the CPU.
+One of them starts processes that form groups of two and of four, on the CPU or, where the fixture
+``device`` says so, on GPUs under NCCL.
 """
 
 from __future__ import annotations
@@ -63,22 +64,28 @@ class StepContract:
         """Numbers of ranks to train with."""
         return (2, 4)
 
+    @pytest.fixture
+    def device(self) -> str:
+        """What the ranks train on: ``cpu`` under gloo, or ``cuda`` under NCCL."""
+        return "cpu"
+
     def test_ranks_train_in_fifty_steps_what_one_trains_with_the_whole_batch(
         self,
         strategy: type[Strategy],
         options: Mapping[str, Any],
         settings: Mapping[str, Any],
         groups: tuple[int, ...],
+        device: str,
         tmp_path: Path,
     ) -> None:
-        """To 1e-9 in 64 bits: the model, the optimizer, the losses.
+        """To 1e-9 in 64 bits: the model, the optimizer, the losses; the one process is on the CPU.
 
-        One process goes on from their checkpoint, and they go on from that of one process: so what
+        It goes on from their checkpoint, and they go on from that of one process: so what
         any strategy has saved is for any other.
         """
         pytest.importorskip("torch")
         expected = _trained_by_steps(_alone(), settings)
-        plan = Plan(strategy, dict(options), dict(settings), str(tmp_path))
+        plan = Plan(strategy, dict(options), dict(settings), device, str(tmp_path))
         _write(tmp_path / _BEGUN, expected)
         teams = [*(Team(n_ranks) for n_ranks in groups), Team(groups[0], goes_on=True)]
         for (team, rank), found in _by_ranks(plan, teams).items():
@@ -176,7 +183,12 @@ def _alone() -> Any:
 
 
 def _trained_by_steps(
-    training: Any, settings: Mapping[str, Any], *, rank: int = 0, begun: Any = None
+    training: Any,
+    settings: Mapping[str, Any],
+    *,
+    device: str = "cpu",
+    rank: int = 0,
+    begun: Any = None,
 ) -> Trained:
     """Several parameter groups, a schedule, and batches whose last one is short."""
     import torch
@@ -191,10 +203,10 @@ def _trained_by_steps(
         *(torch.randn(_N_SAMPLES, n, generator=generator, dtype=torch.float64) for n in (4, 2))
     )
     step = training.prepare_step(
-        model, torch.nn.functional.mse_loss, optimizer, settings, torch.device("cpu")
+        model, torch.nn.functional.mse_loss, optimizer, settings, torch.device(device)
     )
     loader = DataLoader(data, batch_size=_BATCH, shuffle=True)
-    (loader,) = training.prepare((loader,), torch.device("cpu"))
+    (loader,) = training.prepare((loader,), torch.device(device))
     named = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     losses: list[float] = []
     if begun is not None:
@@ -231,6 +243,7 @@ class Plan(NamedTuple):
     strategy: type[Strategy]
     options: dict[str, Any]
     settings: dict[str, Any]
+    device: str
     folder: str
 
 
@@ -296,13 +309,22 @@ def _rank(rank: int, team: Team, plan: Plan, answers: Any) -> None:
 
     torch.set_num_threads(1)
     place = f"file://{plan.folder}/group-{_file_of(team, 0)}"
-    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=team.n_ranks)
     error: str | None = ""
     try:
+        device = _own_gpu(rank, team.n_ranks) if plan.device == "cuda" else None
+        dist.init_process_group(
+            "gloo" if device is None else "nccl",
+            init_method=place,
+            rank=rank,
+            world_size=team.n_ranks,
+            device_id=device,
+        )
         here = RankPlace("contract", rank=rank, world_size=team.n_ranks)
         training = Training(here, _SEED, plan.strategy(**plan.options))
         begun = _read(Path(plan.folder) / _BEGUN).middle if team.goes_on else None
-        trained = _trained_by_steps(training, plan.settings, rank=rank, begun=begun)
+        trained = _trained_by_steps(
+            training, plan.settings, device=plan.device, rank=rank, begun=begun
+        )
         _write(Path(plan.folder) / _file_of(team, rank), trained)
         training.leave("complete")
     except TrialStopped:
@@ -313,6 +335,22 @@ def _rank(rank: int, team: Team, plan: Plan, answers: Any) -> None:
     answers.close()
     answers.join_thread()
     os._exit(0)  # others may wait for a rank that failed
+
+
+def _own_gpu(rank: int, n_ranks: int) -> Any:
+    """The GPU of a rank; where there are too few, ranks share them.
+
+    NCCL refuses two ranks on one GPU of a host, and takes what differs in ``NCCL_HOSTID`` for two
+    hosts: they then talk through sockets, and take turns on the GPU.
+    """
+    import torch
+
+    n_gpus = torch.cuda.device_count()
+    if n_gpus < n_ranks:
+        os.environ["NCCL_HOSTID"] = f"rank-{rank}"
+    device = torch.device("cuda", rank % n_gpus)
+    torch.cuda.set_device(device)
+    return device
 
 
 def _model(seed: int = 0) -> Any:
@@ -382,7 +420,7 @@ def _differences(state: Any, expected: Any, at: str = "", *, atol: float = 1e-6)
 
     if isinstance(expected, torch.Tensor):
         same = isinstance(state, torch.Tensor) and torch.allclose(
-            state, expected, rtol=0.0 if atol < 1e-6 else 1e-5, atol=atol
+            state.cpu(), expected, rtol=0.0 if atol < 1e-6 else 1e-5, atol=atol
         )
         return [] if same else [at]
     if isinstance(expected, Mapping):

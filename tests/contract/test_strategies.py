@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from jupyter_ddl.plugins import STRATEGIES
+from jupyter_ddl.ranks.strategies.averages import ToldBefore
 from jupyter_ddl.ranks.strategies.base import StepStrategy, Strategy
 from jupyter_ddl.ranks.strategies.data_parallel import DataParallel
+from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 from jupyter_ddl.testing.strategies import StepContract, StrategyContract
 
 _ALIKE: dict[str, dict[str, Any]] = {
@@ -90,6 +93,28 @@ class TestTunedBuckets(StepContract):
     @pytest.fixture
     def options(self) -> Mapping[str, Any]:
         return {"tune_buckets": True}
+
+    @pytest.fixture
+    def groups(self) -> tuple[int, ...]:
+        return (2,)
+
+
+class Queued(DataParallel):
+    """With numbers that are told before the backward pass, as they are on GPUs."""
+
+    def prepare_step(self, request: StepRequest) -> TrainingStep:
+        step = super().prepare_step(request)
+        assert isinstance(step, AveragedStep)
+        step._averages = ToldBefore(self.exchange, dist.get_world_size())
+        return step
+
+
+class TestQueued(StepContract):
+    """Shares of unequal size count alike whichever way their sizes are told."""
+
+    @pytest.fixture
+    def strategy(self) -> type[Strategy]:
+        return Queued
 
     @pytest.fixture
     def groups(self) -> tuple[int, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,8 +31,16 @@ def gpus() -> int:
 
 
 @pytest.fixture
-def two_gpus(gpus: int) -> None:
-    """For tests of collectives between GPUs."""
+def two_gpus(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of collectives between GPUs: where there is one, ranks take it for two."""
+    if gpus < 2:
+        path = [str(Path(__file__).parent / "shared_gpu"), os.environ.get("PYTHONPATH", "")]
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+
+
+@pytest.fixture
+def own_gpus(gpus: int) -> None:
+    """For tests of who has which GPU, with two ranks."""
     if gpus < 2:
         pytest.skip(f"two GPUs are needed, this host has {gpus}")
 

@@ -106,6 +106,56 @@ def test_ranks_that_meet_on_two_gpus_come_to_the_same(cluster: object) -> None:
     assert first == pytest.approx(reference.values[0][1], rel=1e-10)
 
 
+UNWAITED = """
+import torch
+
+model = torch.nn.Linear(6, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+step = prepare_step(model, torch.nn.functional.mse_loss, optimizer, accumulate=2, clip_norm=1.0)
+x, y = torch.randn(8, 6, device=device()), torch.randn(8, 3, device=device())
+for _ in range(3):
+    step(x, y)
+torch.cuda.set_sync_debug_mode("error")
+try:
+    losses = [step(x, y) for _ in range(3)]
+finally:
+    torch.cuda.set_sync_debug_mode("default")
+[float(loss) for loss in losses]
+"""
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "local-sgd"])
+def test_the_host_waits_for_nothing_of_a_step(cluster: object, name: str) -> None:
+    """It queues the next one meanwhile; torch raises where a host waits for a GPU."""
+    run = train(UNWAITED, 1, namespace={}, gpus_per_rank=1, backend="nccl", **ALONE[name])
+    first, _, last = run.values[0]
+    assert last < first
+
+
+COMPRESSED = """
+import torch
+
+torch.manual_seed(5)
+model = torch.nn.Linear(6, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
+x, y = torch.randn(8, 6), torch.randn(8, 3)
+[float(step(x, y)) for _ in range(20)]
+"""
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("compress", ["fp16", "bf16", "powersgd"])
+def test_compressed_gradients_of_two_gpus_come_near_the_exact_ones(
+    cluster: object, compress: str
+) -> None:
+    options: dict[str, Any] = {"namespace": {}, "gpus_per_rank": 1, "backend": "nccl"}
+    run = train(COMPRESSED, 2, compress=compress, **options)
+    exact = train(COMPRESSED, 2, **options)
+    assert run.values[0][-1] == pytest.approx(exact.values[0][-1], rel=0.1)
+    assert (run.bytes_sent or 0) < (exact.bytes_sent or 0)
+
+
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "pipeline"])
 def test_steps_in_sixteen_bits_come_near_the_exact_ones(

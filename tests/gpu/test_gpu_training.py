@@ -176,7 +176,7 @@ def test_code_ends_process_groups_of_its_own(cluster: object) -> None:
     assert not any("destroy_process_group" in text for text in told), told
 
 
-@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.usefixtures("own_gpus")
 def test_two_ranks_have_a_gpu_each(cluster: object) -> None:
     first, second = train(WHERE, 2, namespace={}, gpus_per_rank=1).values
     assert [first[0], second[0]] == ["cuda:0", "cuda:1"]

@@ -26,6 +26,13 @@ def digest_of(tensors: Sequence[Any]) -> str:
     return digest.hexdigest()
 
 
+def _on_gpu(number: Any, device: Any) -> Any:
+    """A scalar there that the host has not waited for, as it does for a copy of its own memory."""
+    if isinstance(number, torch.Tensor):
+        return number.detach().to(device, torch.float64)
+    return torch.full((), number, dtype=torch.float64, device=device)
+
+
 class PendingSum:
     """Numbers that are being added up over the ranks while a rank goes on."""
 
@@ -73,13 +80,11 @@ class Exchange:
         numbers : sequence of float or scalar tensor
             Of this rank; as many on every rank.
         """
-        device = self._device()
+        device = self.device
         if device.type == "cpu":
             sums = torch.from_numpy(np.array([float(each) for each in numbers]))
-        else:  # where a number of the host's would have to be waited for
-            kind = torch.float64
-            on_device = [torch.as_tensor(each, dtype=kind, device=device) for each in numbers]
-            sums = torch.stack(on_device).detach()
+        else:
+            sums = torch.stack([_on_gpu(each, device) for each in numbers])
         group = dist.group.WORLD if self._group is None else self._group
         work = group.allreduce([sums])  # the function of torch.distributed takes twice the time
         self.count(sums.nbytes)
@@ -113,7 +118,7 @@ class Exchange:
 
     def gather_json(self, value: Any) -> list[Any]:
         """Plain data of all ranks, by rank."""
-        device = self._device()
+        device = self.device
         content = json.dumps(value).encode()
         n_ranks = self._n_ranks
         sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(n_ranks)]
@@ -150,8 +155,9 @@ class Exchange:
         else:
             dist.all_gather(found, own, group=self._group)
 
-    def _device(self) -> Any:
-        """Where NCCL wants tensors, and gloo."""
+    @property
+    def device(self) -> Any:
+        """The ``torch.device`` on which NCCL wants tensors, or gloo."""
         if self._is_own:
             return torch.device("cpu")
         on_gpus = dist.get_backend(self._group) == "nccl"

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from jupyter_ddl.ranks.metrics import ReportError, shown
+from jupyter_ddl.ranks.strategies.averages import averages_of
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 
 __all__ = [
@@ -226,8 +227,8 @@ class TrainingStep:
         """Before the forward pass of a batch with ``n_samples`` samples of its own."""
         self.n_samples = n_samples
 
-    def weight(self) -> float:
-        """What one sample's gradient counts for."""
+    def weight(self) -> Any:
+        """What one sample's gradient counts for: a number, or a scalar on the step's device."""
         return 1.0 / self.n_samples
 
     def accumulating(self) -> AbstractContextManager[Any]:
@@ -274,16 +275,15 @@ class TrainingStep:
 
     def _backward(self, loss: Any, n_part: int) -> None:
         factor = n_part * self.weight()
-        scaled = loss if factor == 1.0 else loss * factor
+        # Whether a number on a GPU is 1 would have to be waited for.
+        scaled = loss if isinstance(factor, float) and factor == 1.0 else loss * factor
         (scaled if self.scaler is None else self.scaler.scale(scaled)).backward()
 
 
 class AveragedStep(TrainingStep):
     """A model whose gradients are averaged over the ranks during each backward pass.
 
-    The ranks' shares may be of unequal size; the result is the mean over all samples.  How many
-    these are is told with the loss, when gradients are there; they are computed as if there were
-    as many as in the step before, and put right where there were not.
+    The ranks' shares may be of unequal size; the result is the mean over all samples.
 
     Parameters
     ----------
@@ -298,41 +298,18 @@ class AveragedStep(TrainingStep):
     def __init__(self, request: StepRequest, exchange: Exchange, n_ranks: int) -> None:
         super().__init__(request)
         self._exchange = exchange
-        self._n_ranks = n_ranks
-        self._n_supposed = 0.0
-        """Samples of all ranks together; the same number on each of them."""
-        self._own: Any = None
-        """The mean loss of this rank's samples."""
-        self._mean = 0.0
-        """Of all samples."""
+        self._averages = averages_of(exchange, n_ranks)
+        self._loss: Any = None
+        """The mean of this rank's samples, and in the end that of all."""
 
     def begin(self, n_samples: int) -> None:
-        self.n_samples = n_samples
-        if not self._n_supposed:
-            self._n_supposed = float(self._exchange.begin_sum([n_samples]).wait()[0])
+        self._averages.begin(n_samples)
 
-    def weight(self) -> float:
-        return self._n_ranks / self._n_supposed if self.n_samples else 0.0
-
-    def computed(self, mean: Any) -> None:
-        self._own = mean
+    def weight(self) -> Any:
+        return self._averages.weight()
 
     def synchronize(self) -> None:
-        n_own = self.n_samples
-        # On a CPU as a plain number: what is computed of tensors costs microseconds each.
-        own = self._own.item() if self._own.device.type == "cpu" else self._own
-        # Beside the gradients' own it would be no sooner there, and costs twice the CPU time.
-        sums = self._exchange.begin_sum([own * n_own if n_own else 0.0, n_own])
-        total, n_samples = sums.wait().tolist()
-        if n_samples != self._n_supposed:
-            for parameter in self.model.parameters():
-                if parameter.grad is not None:
-                    parameter.grad.mul_(self._n_supposed / n_samples)
-            self._n_supposed = n_samples
-        self._mean = total / n_samples
-
-    def result(self) -> Any:
-        return torch.scalar_tensor(self._mean, device=self.device, dtype=self._own.dtype)
+        self._loss = self._averages.end(self._loss, lambda: self.model.parameters())
 
 
 def checked_loss(loss: Any) -> Any:

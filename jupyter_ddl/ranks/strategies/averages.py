@@ -1,0 +1,103 @@
+"""What a sample counts for in a step that ranks make together, and the mean loss of all samples.
+
+The ranks' shares of a batch may be of unequal size, and only together do they know how many
+samples there are.  On a CPU that is told with the loss, when gradients are there: they are computed
+as if there were as many as in the step before, and put right where there were not.  A GPU's host
+runs ahead of it and must not wait for what it computes; there it is told before the backward pass,
+and stays on the GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from jupyter_ddl.ranks.strategies.exchange import Exchange
+
+__all__ = ["Averages", "ToldAfterwards", "ToldBefore", "averages_of"]
+
+
+class Averages(Protocol):
+    """Of one step after another.  Methods are collective over the ranks of the exchange."""
+
+    def begin(self, n_own: int) -> None:
+        """A step begins, in which this rank has so many samples."""
+
+    def weight(self) -> Any:
+        """What one sample's gradient counts for, where DDP takes the mean over ranks."""
+
+    def end(self, own: Any, parameters: Any) -> Any:
+        """Gradients are averaged.
+
+        Parameters
+        ----------
+        own : torch.Tensor
+            The mean loss of this rank's samples, a scalar.
+        parameters : callable
+            Gives the parameters, whose gradients may have to be put right.
+
+        Returns
+        -------
+        torch.Tensor
+            The mean loss of all samples, a scalar like ``own``.
+        """
+
+
+def averages_of(exchange: Exchange, n_ranks: int) -> Averages:
+    """For steps whose numbers are exchanged where NCCL wants them, or gloo."""
+    kind = ToldAfterwards if exchange.device.type == "cpu" else ToldBefore
+    return kind(exchange, n_ranks)
+
+
+class ToldAfterwards:
+    """All numbers are plain ones: what is computed of tensors costs microseconds each."""
+
+    def __init__(self, exchange: Exchange, n_ranks: int) -> None:
+        self._exchange = exchange
+        self._n_ranks = n_ranks
+        self._n_own = 0
+        self._n_supposed = 0.0
+        """Samples of all ranks together; the same number on each of them."""
+
+    def begin(self, n_own: int) -> None:
+        self._n_own = n_own
+        if not self._n_supposed:
+            self._n_supposed = float(self._exchange.begin_sum([n_own]).wait()[0])
+
+    def weight(self) -> float:
+        return self._n_ranks / self._n_supposed if self._n_own else 0.0
+
+    def end(self, own: Any, parameters: Any) -> Any:
+        n_own = self._n_own
+        # Beside the gradients' own it would be no sooner there, and costs twice the CPU time.
+        sums = self._exchange.begin_sum([own.item() * n_own if n_own else 0.0, n_own])
+        total, n_samples = sums.wait().tolist()
+        if n_samples != self._n_supposed:
+            for parameter in parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._n_supposed / n_samples)
+            self._n_supposed = n_samples
+        return torch.scalar_tensor(total / n_samples, dtype=own.dtype, device=own.device)
+
+
+class ToldBefore:
+    """All numbers are on the GPU, and the host waits for none of them."""
+
+    def __init__(self, exchange: Exchange, n_ranks: int) -> None:
+        self._exchange = exchange
+        self._n_ranks = n_ranks
+        self._n_own = 0
+        self._n_all: Any = None
+        """Samples of all ranks together, which are being added up."""
+
+    def begin(self, n_own: int) -> None:
+        self._n_own = n_own
+        self._n_all = self._exchange.begin_sum([n_own])
+
+    def weight(self) -> Any:
+        return self._n_ranks / self._n_all.wait()[0] if self._n_own else 0.0
+
+    def end(self, own: Any, parameters: Any) -> Any:
+        (total,) = self._exchange.begin_sum([own * self._n_own if self._n_own else 0.0]).wait()
+        return (total / self._n_all.wait()[0]).to(own.dtype)
