@@ -1,6 +1,7 @@
 """Steps a second of one training on one GPU: plainly, under DDP, and as a rank of a run.
 
-``python -m bench.gpu_steps`` needs an NVIDIA GPU.  Each kind is measured in turns, three times.
+``python -m bench.gpu_steps`` needs an NVIDIA GPU.  Each kind is measured in turns, three times;
+names of kinds as arguments leave the others out.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+from typing import TypeVar
 
 __all__ = ["main"]
+
+T = TypeVar("T")
 
 _N_TRIES = 3
 _CELL = """
@@ -50,11 +54,13 @@ _BY_HAND = """with torch.autocast("cuda", dtype=torch.bfloat16):
     optimizer.step()
     optimizer.zero_grad()
 """
-_BY_STEP = "loss = step(inputs, inputs)"
+_BY_STEP = "loss = trained_by(inputs, inputs)"
 _OUR_STEP = f"""
 from jupyter_ddl import prepare_step, report
 {_ADAM}
-step = prepare_step(model, lambda output, _: output.square().mean(), optimizer, amp="bf16")
+trained_by = prepare_step(
+    model, lambda output, _: output.square().mean(), optimizer, amp="bf16"
+)
 """
 _RATE = "(N_STEPS - N_WARM) / (time.perf_counter() - began_s)"
 _ALONE = {
@@ -86,17 +92,21 @@ def _in_run(make: str, make_step: str, tell: str) -> float:
     return float(train(cell, 1, namespace={}, gpus_per_rank=1).values[0])
 
 
+def _wanted(kinds: dict[str, T]) -> list[tuple[str, T]]:
+    return [each for each in kinds.items() if each[0] in (sys.argv[1:] or kinds)]
+
+
 def main() -> None:
-    """Print the median of each kind."""
+    """Print the median of each kind that the arguments name; by default of all."""
     from jupyter_ddl.client.clusters import start_cluster
 
     cluster = start_cluster("local", 1)
     found: dict[str, list[float]] = {}
     try:
         for _ in range(_N_TRIES):
-            for name, (make, tell) in _ALONE.items():
+            for name, (make, tell) in _wanted(_ALONE):
                 found.setdefault(name, []).append(_alone(make, tell))
-            for name, (make, make_step, tell) in _IN_RUN.items():
+            for name, (make, make_step, tell) in _wanted(_IN_RUN):
                 found.setdefault(name, []).append(_in_run(make, make_step, tell))
     finally:
         cluster.stop()

@@ -10,7 +10,7 @@ import pytest
 from jupyter_ddl.testing.strategies import StepContract
 from tests.contract import test_strategies as contract
 
-pytestmark = [pytest.mark.gpu, pytest.mark.integration]
+pytestmark = pytest.mark.gpu
 
 
 class _OnGpus:
