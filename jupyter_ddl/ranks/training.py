@@ -95,7 +95,17 @@ class Training:
         if self.strategy is not None:
             for optimizer in self._optimizers:
                 self.strategy.adapt(optimizer)
+        self._follow()
         return tuple(ready)
+
+    def _follow(self) -> None:
+        """Models may have been moved, and what a checkpoint has given to their optimizers not."""
+        if not self._optimizers:
+            return
+        from jupyter_ddl.ranks.strategies.placing import follow_parameters
+
+        for optimizer in self._optimizers:
+            follow_parameters(optimizer)
 
     def _model(self, model: Any, device: Any) -> Any:
         return model.to(device) if self.strategy is None else self.strategy.wrap(model, device)
@@ -156,6 +166,7 @@ class Training:
             step = self.strategy.prepare_step(parts)
             if self._settled is not None and self._place is not None and self._place.rank == 0:
                 self._settled()
+        self._follow()
         self._steps.append(weakref.ref(step))
         self._give_scale_back(len(self._steps) - 1)
         return step

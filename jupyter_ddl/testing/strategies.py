@@ -196,7 +196,9 @@ def _trained_by_steps(
 
     model = _model(rank).double()
     groups = [{"params": model[0].parameters()}, {"params": model[1:].parameters(), "lr": 0.03}]
-    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.01)
+    # All parameters of a group at once, as torch does on GPUs by itself.
+    options = {"momentum": 0.9, "weight_decay": 0.01, "foreach": True}
+    optimizer = torch.optim.SGD(groups, lr=0.1, **options)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 15, 0.5)
     generator = torch.Generator().manual_seed(1)
     data = TensorDataset(

@@ -9,6 +9,8 @@ import pytest
 
 from jupyter_ddl.testing.strategies import StepContract
 from tests.contract import test_strategies as contract
+from tests.integration.ddp.test_meshes import TestMeshes
+from tests.integration.ddp.test_pipeline_runs import TestCopies, TestSchedules
 
 pytestmark = pytest.mark.gpu
 
@@ -29,6 +31,18 @@ class TestStepStrategiesOnGpus(_OnGpus, contract.TestStepStrategies):
 
 
 class TestTwoServersOnGpus(_OnGpus, contract.TestTwoServers):
+    pass
+
+
+class TestMeshesOnGpus(_OnGpus, TestMeshes):
+    pass
+
+
+class TestSchedulesOnGpus(_OnGpus, TestSchedules):
+    pass
+
+
+class TestCopiesOnGpus(_OnGpus, TestCopies):
     pass
 
 

@@ -136,10 +136,10 @@ COMPRESSED = """
 import torch
 
 torch.manual_seed(5)
-model = torch.nn.Linear(6, 3)
+model = torch.nn.Linear(64, 64)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
-x, y = torch.randn(8, 6), torch.randn(8, 3)
+x, y = torch.randn(8, 64), torch.randn(8, 64)
 [float(step(x, y)) for _ in range(20)]
 """
 

@@ -27,7 +27,7 @@ class Averages(Protocol):
     def weight(self) -> Any:
         """What one sample's gradient counts for, where DDP takes the mean over ranks."""
 
-    def end(self, own: Any, parameters: Any) -> Any:
+    def end(self, own: Any, parameters: Any) -> None:
         """Gradients are averaged.
 
         Parameters
@@ -36,12 +36,10 @@ class Averages(Protocol):
             The mean loss of this rank's samples, a scalar.
         parameters : callable
             Gives the parameters, whose gradients may have to be put right.
-
-        Returns
-        -------
-        torch.Tensor
-            The mean loss of all samples, a scalar like ``own``.
         """
+
+    def mean(self) -> Any:
+        """The mean loss of all samples, a scalar tensor like ``own``."""
 
 
 def averages_of(exchange: Exchange, n_ranks: int) -> Averages:
@@ -59,6 +57,8 @@ class ToldAfterwards:
         self._n_own = 0
         self._n_supposed = 0.0
         """Samples of all ranks together; the same number on each of them."""
+        self._mean = 0.0
+        self._own: Any = None
 
     def begin(self, n_own: int) -> None:
         self._n_own = n_own
@@ -68,7 +68,7 @@ class ToldAfterwards:
     def weight(self) -> float:
         return self._n_ranks / self._n_supposed if self._n_own else 0.0
 
-    def end(self, own: Any, parameters: Any) -> Any:
+    def end(self, own: Any, parameters: Any) -> None:
         n_own = self._n_own
         # Beside the gradients' own it would be no sooner there, and costs twice the CPU time.
         sums = self._exchange.begin_sum([own.item() * n_own if n_own else 0.0, n_own])
@@ -78,7 +78,10 @@ class ToldAfterwards:
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._n_supposed / n_samples)
             self._n_supposed = n_samples
-        return torch.scalar_tensor(total / n_samples, dtype=own.dtype, device=own.device)
+        self._mean, self._own = total / n_samples, own
+
+    def mean(self) -> Any:
+        return torch.scalar_tensor(self._mean, dtype=self._own.dtype, device=self._own.device)
 
 
 class ToldBefore:
@@ -90,6 +93,9 @@ class ToldBefore:
         self._n_own = 0
         self._n_all: Any = None
         """Samples of all ranks together, which are being added up."""
+        self._total: Any = None
+        """Of the losses of all samples, likewise."""
+        self._type: Any = None
 
     def begin(self, n_own: int) -> None:
         self._n_own = n_own
@@ -98,6 +104,10 @@ class ToldBefore:
     def weight(self) -> Any:
         return self._n_ranks / self._n_all.wait()[0] if self._n_own else 0.0
 
-    def end(self, own: Any, parameters: Any) -> Any:
-        (total,) = self._exchange.begin_sum([own * self._n_own if self._n_own else 0.0]).wait()
-        return (total / self._n_all.wait()[0]).to(own.dtype)
+    def end(self, own: Any, parameters: Any) -> None:
+        self._type = own.dtype
+        self._total = self._exchange.begin_sum([own * self._n_own if self._n_own else 0.0])
+
+    def mean(self) -> Any:
+        # Behind the update: what the GPU is given next would wait for this sum.
+        return (self._total.wait()[0] / self._n_all.wait()[0]).to(self._type)

@@ -29,6 +29,7 @@ from jupyter_ddl.ranks.strategies.tensor_parallel import (
     ScalerOverMeshes,
     clip_over_meshes,
     cut_layers,
+    update_one_by_one,
 )
 
 __all__ = ["FullySharded"]
@@ -119,6 +120,8 @@ class FullySharded(Strategy):
         if not hasattr(optimizer, "_jupyter_ddl_shards"):
             optimizer._jupyter_ddl_shards = True
             optimizer.register_load_state_dict_pre_hook(_shard_optimizer_state)
+            if "tp" in self._sizes:
+                update_one_by_one(optimizer)
 
     def state(self, stateful: Any) -> Mapping[str, Any]:
         state: Mapping[str, Any] = stateful.state_dict()

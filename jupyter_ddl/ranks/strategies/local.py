@@ -18,6 +18,7 @@ from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.base import StepStrategy
 from jupyter_ddl.ranks.strategies.circle import Circle
 from jupyter_ddl.ranks.strategies.exchange import digest_of
+from jupyter_ddl.ranks.strategies.placing import follow_parameters
 from jupyter_ddl.ranks.strategies.shards import put_state, state_of, trained
 from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
 
@@ -199,6 +200,7 @@ class LocalStep(TrainingStep):
         self.optimizer.state.clear()
         for number, held in put_state(content["optimizer"], tensors[at:]):
             self.optimizer.state[parameters[number]] = held
+        follow_parameters(self.optimizer)
         circle.met(content["n_met"])
         self._n_all = self._enters_at = content["n_steps"]
 

@@ -84,6 +84,22 @@ class Post:
         content = json.loads(line.numpy().tobytes())
         return Message(content, _cut(data, content.pop("tensors")))
 
+    def sum(self, rank: int, among: Sequence[int], number: float) -> float:
+        """Add up a number of each of some ranks, of which this one is one; the first adds.
+
+        A group of their own would have all ranks wait for each other while it is made: where the
+        default group is one of NCCL, torch has ranks outside of a group of gloo do what those in it
+        do not.
+        """
+        first, *others = among
+        if rank != first:
+            self.send(first, {"number": number})
+            return float(self.receive(first).content["number"])
+        total = sum((float(self.receive(each).content["number"]) for each in others), number)
+        for each in others:
+            self.send(each, {"number": total})
+        return total
+
     def _take(self, tensor: Any, rank: int) -> None:
         self._group.recv([tensor], self._place(rank), 0).wait()
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.cutting import Part
 from jupyter_ddl.ranks.strategies.exchange import Exchange
+from jupyter_ddl.ranks.strategies.placing import follow_parameters
 
 __all__ = ["Owners"]
 
@@ -77,6 +78,7 @@ class Owners:
         self.optimizer = optimizer
         for parameter in [each for each in optimizer.state if id(each) not in own]:
             del optimizer.state[parameter]
+        follow_parameters(optimizer)
 
     def changed(self) -> None:
         """The owners have trained."""

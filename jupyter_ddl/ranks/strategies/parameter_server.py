@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-import torch.distributed as dist
 
 from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, Post
+from jupyter_ddl.ranks.strategies.placing import follow_parameters
 from jupyter_ddl.ranks.strategies.rounds import Rounds
 from jupyter_ddl.ranks.strategies.shards import put_options, put_state, state_of, trained
 from jupyter_ddl.ranks.strategies.steps import StepRequest
@@ -37,8 +37,8 @@ class ParameterServer:
         never gets a gradient, so that it leaves them alone.
     numbers : sequence of int
         The parameters of the shard.
-    servers : torch.distributed.ProcessGroup
-        Over which all servers add up the norm of a round's gradients.
+    over_servers : callable
+        Gives the sum of a number of each server, by which they know the norm of all gradients.
     clip_norm : float, optional
     counted : callable
         Called when it is time to tell what was counted: ever more rarely, and at the end.
@@ -54,7 +54,7 @@ class ParameterServer:
         rounds: Rounds,
         request: StepRequest,
         numbers: Sequence[int],
-        servers: Any,
+        over_servers: Callable[[float], float],
         clip_norm: float | None,
         counted: Callable[[], None],
         company: Company | None = None,
@@ -70,7 +70,7 @@ class ParameterServer:
         self._n_told = 0
         self._n_steps, self._loss = 0, float("nan")
         self._numbers = tuple(numbers)
-        self._servers = servers
+        self._over_servers = over_servers
         self._clip_norm = clip_norm
         self._counted = counted
         self._tell_at = 1
@@ -199,6 +199,7 @@ class ParameterServer:
                 self._optimizer.state.pop(self._parameters[number], None)
             for number, held in put_state(state, message.tensors[n_own:]):
                 self._optimizer.state[self._parameters[number]] = held
+            follow_parameters(self._optimizer)
         self._rounds.begin()
 
     def _advance(self) -> None:
@@ -276,7 +277,6 @@ class ParameterServer:
         square = torch.zeros((), dtype=torch.float64)
         for each in found:
             square += torch.linalg.vector_norm(each.detach()).double().square().cpu()
-        dist.all_reduce(square, group=self._servers)
-        factor = min(1.0, self._clip_norm / (float(square.sqrt()) + 1e-6))
+        factor = min(1.0, self._clip_norm / (self._over_servers(float(square)) ** 0.5 + 1e-6))
         for each in found:
             each.mul_(factor)

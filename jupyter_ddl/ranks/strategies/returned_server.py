@@ -35,7 +35,8 @@ class ReturnedServer(ParameterServer):
         counted: Callable[[], None],
         company: Company,
     ) -> None:
-        super().__init__(None, rounds, request, numbers, None, clip_norm, counted, company)
+        # It is the only one: where there are several, none is awaited.
+        super().__init__(None, rounds, request, numbers, float, clip_norm, counted, company)
         there = company.lives
         self._exchange = exchange
         self._others = company

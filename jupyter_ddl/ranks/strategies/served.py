@@ -8,6 +8,7 @@ it: in rounds, or of its own gradient alone (Dean et al., "Large Scale Distribut
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -92,7 +93,6 @@ class SynchronousServers(StepStrategy):
         # that validates than for one that is gone; which it is, the watch over hangs tells.
         everybody = dist.new_group(backend="gloo")
         self._workers = dist.new_group(list(range(n_workers)))
-        servers = dist.new_group(list(range(n_workers, n_ranks)), backend="gloo")
         _begin_alike(request.model, everybody)
         dist.barrier(everybody)  # who is through with it knows that nobody waits to meet others
         owners = self._owners(request)
@@ -104,7 +104,9 @@ class SynchronousServers(StepStrategy):
             return self._step
         rounds = self.rounds(n_workers)
         numbers, clip_norm, counted = self._kept_by(rank - n_workers, owners, request, rounds, rank)
-        parts = (post, rounds, request, numbers, servers, clip_norm)
+        servers = range(n_workers, n_ranks)
+        over_servers = functools.partial(post.sum, rank, servers)
+        parts = (post, rounds, request, numbers, over_servers, clip_norm)
         raise TrialStopped(ParameterServer(*parts, counted, self.company).serve())
 
     def _kept_by(

@@ -300,7 +300,7 @@ class AveragedStep(TrainingStep):
         self._exchange = exchange
         self._averages = averages_of(exchange, n_ranks)
         self._loss: Any = None
-        """The mean of this rank's samples, and in the end that of all."""
+        """The mean of this rank's samples."""
 
     def begin(self, n_samples: int) -> None:
         self._averages.begin(n_samples)
@@ -309,7 +309,10 @@ class AveragedStep(TrainingStep):
         return self._averages.weight()
 
     def synchronize(self) -> None:
-        self._loss = self._averages.end(self._loss, lambda: self.model.parameters())
+        self._averages.end(self._loss, lambda: self.model.parameters())
+
+    def result(self) -> Any:
+        return self._averages.mean()
 
 
 def checked_loss(loss: Any) -> Any:

@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel import (
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.ranks.metrics import ReportError
 
-__all__ = ["ScalerOverMeshes", "clip_over_meshes", "cut_layers"]
+__all__ = ["ScalerOverMeshes", "clip_over_meshes", "cut_layers", "update_one_by_one"]
 
 _KINDS = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 _CAN_BE_CUT = (torch.nn.Linear, torch.nn.Embedding)
@@ -64,6 +64,30 @@ def clip_over_meshes(parameters: Any, limit: float) -> None:
     factor = float(torch.clamp(limit / (norm + 1e-6), max=1.0))
     for each in gradients:
         each.mul_(factor)
+
+
+def update_one_by_one(optimizer: Any) -> None:
+    """Have an optimizer update parameters that are not all cut alike one after another.
+
+    On GPUs those of torch update all of a group at once, and can't with such ones.  What a
+    checkpoint keeps of the group is as before.
+    """
+    asked: list[tuple[dict[str, Any], Any]] = []
+
+    def before(*_: Any) -> None:
+        for group in optimizer.param_groups:
+            meshes = {getattr(each, "device_mesh", None) for each in group["params"]}
+            if "foreach" in group and len(meshes) > 1:
+                asked.append((group, group["foreach"]))
+                group["foreach"] = False
+
+    def after(*_: Any) -> None:
+        while asked:
+            group, foreach = asked.pop()
+            group["foreach"] = foreach
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(after)
 
 
 class ScalerOverMeshes(torch.amp.GradScaler):  # type: ignore[misc]  # torch is not followed

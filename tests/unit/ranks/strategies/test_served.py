@@ -195,7 +195,7 @@ def test_what_a_process_has_given_before_it_was_killed_is_not_answered_to_the_ne
         return SimpleNamespace(send=lambda worker, *_: sent.append((whose, worker)), exchange=None)
 
     request: Any = SimpleNamespace(model=torch.nn.Module(), optimizer=optimizer)
-    parts = (post_of("first"), Rounds(2), request, [0, 1], None, None, lambda: None)
+    parts = (post_of("first"), Rounds(2), request, [0, 1], float, None, lambda: None)
     server: Any = ParameterServer(*parts, Company(place, None, members))
     server._listen = lambda worker, life, _: server._posts.update({worker: post_of(f"life {life}")})
 

@@ -27,7 +27,7 @@ class Server:
         post: Any = SimpleNamespace(send=self._answer, exchange=None)
         request: Any = SimpleNamespace(model=torch.nn.Module(), optimizer=optimizer)
         numbers = range(len(trained(optimizer)))
-        parts = (post, rounds, request, numbers, None, clip_norm)
+        parts = (post, rounds, request, numbers, float, clip_norm)
         self._server = ParameterServer(*parts, lambda: None)
 
     def post_of(self, worker: int) -> Any:
