@@ -130,6 +130,8 @@ class FitMachine(Machine[FitEvent, Instruction]):
         self._n_committed = 0
         self._deliveries: deque[tuple[int, FitBatch, TakenUnit]] = deque()
         """Outcomes in the order of the record, and how much is to be on record before each."""
+        self._closings: deque[tuple[int, int]] = deque()
+        """Requests to close a batch, likewise: who is answered asks for nothing of it again."""
         self._stopping: dict[int, tuple[FitBatch, tuple[str, ...], float]] = {}
         """Batches that were given up while they ran: where, and how long their end is awaited."""
         self._early: list[FitEvent] = []
@@ -262,6 +264,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         while self._deliveries and self._deliveries[0][0] <= self._n_committed:
             _, batch, unit = self._deliveries.popleft()
             batch.deliver(unit)
+        self._answer_closings()
         if self._is_on_record:
             self._refuse_late()
         self._answer_takes(now)
@@ -420,6 +423,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         self._do(ReleaseWorkers(tuple(sorted(self._flights.served & known))))
         self._context.slots.leave(self.spec.run_id)
         self._do(WakeOthers())
+        self._answer_closings()
         self._refuse_late()
         self._answer_takes(now)
         for request in self._finish_requests:
@@ -452,7 +456,12 @@ class FitMachine(Machine[FitEvent, Instruction]):
                 self._finish_asked(asked.request, asked.body, now)
             case FinishFit(batch=int() as number):
                 self._give_up(number, now)
-                self._do(Reply(asked.request))
+                self._closings.append((self._n_recorded, asked.request))
+
+    def _answer_closings(self) -> None:
+        while self._closings and self._closings[0][0] <= self._n_committed:
+            _, request = self._closings.popleft()
+            self._do(Reply(request))
 
     def _refuse_late(self) -> None:
         refused, self._refused = self._refused, []

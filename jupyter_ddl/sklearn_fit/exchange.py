@@ -171,12 +171,20 @@ class FitRun:
         n_lost = 0
         is_fed, n_taken = False, 0
         n_wanted = len(batch.units)
-        while any(unit not in done for unit in range(n_wanted)):
+
+        def has_all() -> bool:
+            return all(unit in done for unit in range(n_wanted))
+
+        while True:
             try:
                 if not is_fed:
                     for part in parts:
                         self._ask(part)
                     is_fed, n_taken = True, 0
+                if has_all():
+                    # Answered once it is on record; a new controller is asked for that anew.
+                    self._ask(FinishFit(run.id, batch=number))
+                    return done
                 results = self._ask(TakeFit(run.id, number, n_taken, _TAKE_S))
                 if not isinstance(results, FitResults):
                     raise ProtocolError(f"a fit was answered with {type(results).__name__}")
@@ -192,19 +200,24 @@ class FitRun:
             except KeyboardInterrupt:
                 self._interrupted(run)
             except RunNotFoundError:
+                if has_all():
+                    return done
                 raise self._stopped(batch, done, "") from None
             except ClusterError:
                 n_lost += 1
                 if n_lost > _MAX_REVIVALS:
+                    if has_all():
+                        return done
                     raise
                 time.sleep(_WAIT_S * n_lost)  # a killed one is not gone at once
                 # A new controller goes on with the run; it is told again what it had been told.
                 with contextlib.suppress(ClusterError):
                     self._revive(run)
                 is_fed = False
-        with contextlib.suppress(JupyterDDLError):
-            self._ask(FinishFit(run.id, batch=number))
-        return done
+            except JupyterDDLError:
+                if has_all():  # the run was stopped meanwhile: the cell needs nothing more of it
+                    return done
+                raise
 
     @staticmethod
     def _ends(unit: TakenUnit, batch: Batch) -> bool:

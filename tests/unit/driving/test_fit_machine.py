@@ -525,6 +525,21 @@ def test_the_end_is_told_when_it_is_on_record() -> None:
     assert audit(run.ledger) == []
 
 
+def test_a_batch_is_closed_when_all_of_it_is_on_record() -> None:
+    """Who is told so asks no later session for it, and its candidates would have no outcome."""
+    run = Run()
+    run.feed_batch(unit(0))
+    run.finish_all()
+    killed = [event for event in run.ledger if not isinstance(event, AttemptFinished)]
+    second = Run(killed)
+    second.ask(FeedFit("f1", 1, 0, "t", (FitCandidate({"c": 0}, 1),), units=(unit(0),)))
+    request = second.ask(FinishFit("f1", batch=1))
+    assert request not in second.replies
+    second.commit()
+    assert second.replies[request] is None
+    assert fold_all(second.ledger).trials[0].state == "complete"
+
+
 def test_a_client_that_is_gone_ends_the_run_after_what_it_had_fed() -> None:
     run = Run()
     run.feed_batch(unit(0))
