@@ -87,6 +87,8 @@ def rank_ended(state: RunState, event: RankEnded) -> None:
 def steps_timed(state: RunState, event: StepsTimed) -> None:
     """Keep a rank's sums; later ones hold the earlier."""
     ranks = state.ranks.get(event.trial)
+    if ranks is None and event.trial in state.trials:
+        return  # a trial on one rank: who asks for it reads the record
     if ranks is None or ranks.attempt != event.attempt or event.rank not in ranks.started:
         state.n_late += 1
         return

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import mean, median
 
-from jupyter_ddl.formats import format_counted, format_duration, format_percent
+from jupyter_ddl.formats import format_counted, format_duration, format_percent, format_score
 from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.snapshot import StepParts
 
-__all__ = ["bytes_per_step", "hidden_share", "pipeline_verdict", "step_parts", "step_verdict"]
+__all__ = [
+    "bytes_per_step",
+    "hidden_share",
+    "pipeline_verdict",
+    "step_parts",
+    "step_verdict",
+    "trial_steps_text",
+]
 
 _MIN_STEPS = 5
 _SLOWER = 1.2
@@ -126,6 +133,14 @@ def step_verdict(
     compute = mean(one.compute_s / one.step_s for one in each)
     hides = "" if hidden is None or hidden < _APART else f"; {_hidden_text(hidden)}"
     return f"{format_percent(compute)} of a step of {format_duration(step_s)} is compute{hides}"
+
+
+def trial_steps_text(timed: Mapping[int, StepsTimed], strategy: str = "ddp") -> str:
+    """What the steps of a trial are made of, and how fast they are; empty: too few are known."""
+    parts = step_parts(timed)
+    verdict = step_verdict(parts, dict.fromkeys(parts, ""), strategy)
+    samples_s = sum(each.samples_s or 0.0 for each in parts.values())
+    return f"{verdict}; {format_score(samples_s)} samples/s" if verdict and samples_s else verdict
 
 
 def _hidden_text(share: float) -> str:

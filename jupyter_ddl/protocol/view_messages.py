@@ -236,6 +236,8 @@ class TrialPart(msgspec.Struct, frozen=True, tag="trial", tag_field="kind"):
     """The trial as a plain cell, its values filled in; empty: there is no such cell."""
     note: str = ""
     """Why there is none, or what is not shown."""
+    steps: str = ""
+    """What the steps of a training are made of; empty: none is known."""
 
 
 class RunHistory(msgspec.Struct, frozen=True):

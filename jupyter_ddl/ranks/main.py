@@ -13,11 +13,12 @@ import os
 import queue
 import resource
 import socket
+import sys
 import threading
 import time
 import traceback
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -43,6 +44,7 @@ from jupyter_ddl.ranks.fit.runner import FitRunner
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
 from jupyter_ddl.ranks.heartbeat import Heartbeat, LoaderWatch, Phase
+from jupyter_ddl.ranks.imports import after_import
 from jupyter_ddl.ranks.incell import replace_builtins
 from jupyter_ddl.ranks.log import TAIL_BYTES, RankLog, is_disk_full, log_name
 from jupyter_ddl.ranks.membership import membership
@@ -104,6 +106,7 @@ class _Rank:
         self.loader = LoaderWatch(channel.tell_loader_wait)
         self._beats: Heartbeat | None = None
         self._steps: StepTimes | None = None
+        self._counts_steps = False
         self._profiler: StepProfiler | None = None
         self._fits = FitRunner()
         self._alone = AloneRank(self._tell)
@@ -162,6 +165,8 @@ class _Rank:
                 who = (trial.trial, trial.attempt)
                 self._steps = StepTimes(*who, assignment.place.rank, self.loader, self._send)
                 self._beats = Heartbeat(*who, self._send, self._steps.step)
+            elif assignment.fit is None:
+                self._time_steps(trial)
             # After the start, so that a process that dies of loading has failed at a trial.
             if self._program is None and obstacle is None:
                 obstacle = self._load(assignment, trial)
@@ -195,11 +200,31 @@ class _Rank:
             self._profiler.close()
             self._profiler = None
 
+    def _time_steps(self, trial: TrialAssignment) -> None:
+        """Of a trial on one rank; nobody waits for its signs of life."""
+        who = (trial.trial, trial.attempt, 0)
+        self._steps = StepTimes(*who, self.loader, self._send, is_alone=True)
+        if not self._counts_steps:
+            self._counts_steps = True
+            after_import("torch.optim.optimizer", self._count_steps)
+
+    def _count_steps(self) -> None:
+        module: Any = sys.modules["torch.optim.optimizer"]
+        thread_id = threading.get_ident()
+
+        def stepped(optimizer: Any, *_: object) -> None:
+            if self._beats is not None or self._steps is None:
+                return  # a group's are counted with its signs of life
+            if threading.get_ident() == thread_id:
+                self._steps.step(optimizer)
+
+        module.register_optimizer_step_post_hook(stepped)
+
     def _close_beats(self) -> None:
-        if self._beats is None or self._steps is None:
-            return
-        self._steps.close()
-        self._beats.close()
+        if self._steps is not None:
+            self._steps.close()
+        if self._beats is not None:
+            self._beats.close()
         self._beats = self._steps = None
 
     def _open_log(self, assignment: Assignment) -> _Obstacle | None:

@@ -75,6 +75,9 @@ class StepTimes:
     ----------
     send : callable
         Gets the sums so far: often at first, later more rarely.
+    is_alone : bool
+        Of one of many trials, each on one rank: told as seldom as it doubles, and not at all of a
+        training that takes less than a second.
     """
 
     def __init__(
@@ -86,7 +89,10 @@ class StepTimes:
         send: Callable[[StepsTimed], None],
         clock: Callable[[], float] = time.perf_counter,
         waits: CollectiveWaits = collective_waits,
+        is_alone: bool = False,
     ) -> None:
+        self._n_per_age = 1 if is_alone else _N_PER_AGE
+        self._least_s = _MIN_GAP_S if is_alone else 0.0
         self._waits = waits
         waits.misses_some = False
         self._who = (trial, attempt, rank)
@@ -137,12 +143,14 @@ class StepTimes:
         if n_all <= _LOOK_EVERY or n_all % _LOOK_EVERY == 0:
             self._exchanges.observe(_models)
         if now_s >= self._due_s:
-            self._due_s = now_s + max(_MIN_GAP_S, (now_s - self._began_s) / _N_PER_AGE)
+            self._due_s = now_s + max(_MIN_GAP_S, (now_s - self._began_s) / self._n_per_age)
             self._look_at_gradients(optimizer, now_s)
             self._tell()
 
     def close(self) -> None:
         """Tell the last sums."""
+        if self._step_s < self._least_s:
+            return
         self._exchanges.observe(_models)
         if self._n_steps > self._n_told or self._n_sent != _bytes_sent():
             self._tell()

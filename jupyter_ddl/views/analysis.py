@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from jupyter_ddl.controller.telemetry_store import read_samples
@@ -18,6 +18,7 @@ from jupyter_ddl.ledger.history import history_of
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.run_state import RunState, Series, by_importance
 from jupyter_ddl.ledger.snapshots import trial_rows
+from jupyter_ddl.ledger.step_parts import trial_steps_text
 from jupyter_ddl.ledger.tables import (
     best_trial,
     complete_trials,
@@ -26,7 +27,7 @@ from jupyter_ddl.ledger.tables import (
     points_of,
 )
 from jupyter_ddl.plotting.importance import Importance, importance_of
-from jupyter_ddl.protocol.events import Event
+from jupyter_ddl.protocol.events import Event, StepsTimed
 from jupyter_ddl.protocol.sampling import StudySpec
 from jupyter_ddl.protocol.snapshot import TrialStateName
 from jupyter_ddl.protocol.space import ParamValue
@@ -206,19 +207,33 @@ def _trial(state: RunState, ask: GetTrial) -> Callable[[], TrialPart]:
     cell, reason = cell_of(state, ask.trial)
     n_params = len(state.trials[ask.trial].params)
     trials = {ask.trial: row.state}
+    strategy = "ddp" if state.spec is None else state.spec.verb.ranks.strategy
 
     def answer() -> TrialPart:
         record = _Record(ask.run_id)
-        series = metric_curves(record, trials, _N_OWN_POINTS)
+        timed: dict[int, StepsTimed] = {}
+        series = metric_curves(_noting(record, ask.trial, timed), trials, _N_OWN_POINTS)
         names = by_importance(dict.fromkeys(metric for _, metric in series))
         shown = {(ask.trial, name): series[ask.trial, name] for name in names[:_N_METRICS]}
         missing = {"parameters": n_params - len(row.params), "metrics": len(names) - len(shown)}
         cut = (f"{n} more {what} are not shown" for what, n in missing.items() if n)
         notes = [reason, record.note, *cut]
         note = "; ".join(filter(None, notes))
-        return TrialPart(ask.id, ask.run_id, row, _drawn(shown, trials, "step"), cell, note)
+        curves = _drawn(shown, trials, "step")
+        steps = trial_steps_text(timed, strategy)
+        return TrialPart(ask.id, ask.run_id, row, curves, cell, note, steps)
 
     return answer
+
+
+def _noting(record: Iterable[Event], trial: int, timed: dict[int, StepsTimed]) -> Iterator[Event]:
+    """The record, of which is noted what the steps of a trial's latest attempt were, by rank."""
+    for event in record:
+        if isinstance(event, StepsTimed) and event.trial == trial:
+            if any(before.attempt < event.attempt for before in timed.values()):
+                timed.clear()
+            timed[event.rank] = event
+        yield event
 
 
 def cell_of(state: RunState, number: int) -> tuple[str, str]:

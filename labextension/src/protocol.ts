@@ -684,6 +684,7 @@ export interface TrialPart {
   curves: (MetricCurve)[];
   cell: string;
   note: string;
+  steps: string;
 }
 
 export interface TrialRow {
@@ -900,7 +901,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   StepParts: {"n_steps": "int", "step_s": "number", "data_s": "number", "compute_s": "number", "waiting_s": {"any": ["number", "null"]}, "exchange_s": {"any": ["number", "null"]}, "samples_s": {"any": ["number", "null"]}, "n_workers": {"any": ["int", "null"]}, "gradient_norm": {"any": ["number", "null"]}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TraceRow: {"trial": "int", "rank": "int", "file": "string", "size_bytes": "int"},
-  TrialPart: {"kind": {"one": ["trial"]}, "id": "int", "run_id": "string", "row": {"struct": "TrialRow"}, "curves": {"list": {"struct": "MetricCurve"}}, "cell": "string", "note": "string"},
+  TrialPart: {"kind": {"one": ["trial"]}, "id": "int", "run_id": "string", "row": {"struct": "TrialRow"}, "curves": {"list": {"struct": "MetricCurve"}}, "cell": "string", "note": "string", "steps": "string"},
   TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
   Usage: {"cpu_hours": "number", "gpu_hours": "number", "peak_memory_bytes": {"list": {"any": ["int", "null"]}}},
   Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": {"struct": "FormOfBackend"}}},

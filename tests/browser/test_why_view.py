@@ -16,6 +16,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.views.analysis import analysis_of
 from jupyter_ddl.views.answers import read_of
@@ -209,7 +210,8 @@ def _fits(page: Page, width: int) -> None:
 
 def test_a_trial_is_shown_in_full_and_can_be_copied_as_a_cell(page: Page, show: Show) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    record_search("why-b", events_of_search(40))
+    timed = StepsTimed(3, 1, 0, 1.7e9, 200, 2.0, 0.74, None, 6400, n_workers=1)
+    record_search("why-b", [*events_of_search(40), timed])
     logs = run_dir("why-b") / "logs"
     logs.mkdir(parents=True)
     (logs / "a.log").write_text("")
@@ -225,6 +227,10 @@ def test_a_trial_is_shown_in_full_and_can_be_copied_as_a_cell(page: Page, show: 
     card = page.get_by_role("region", name="trial 3", exact=True)
     expect(card).to_contain_text("Trial 3 · complete")
     expect(card).to_contain_text("w1")
+    told = (
+        "37 % of a step waits for data: try num_workers=2 or a cheaper transform; 3,200 samples/s"
+    )
+    expect(card).to_contain_text(told)
     expect(card.locator(".ddl-chart-title")).to_have_text(["val_acc", "loss"])
     expect(card).to_contain_text("Nothing was printed.")
     take(card, "trial_card")

@@ -89,7 +89,7 @@ export class TrialCard {
     ]);
     if (this._number !== number || this._snapshot !== snapshot) return;
     if (answer.kind === "trial") {
-      this._draw(answer.row, answer.curves);
+      this._draw(answer.row, answer.curves, answer.steps);
       this._offerCell(answer.cell);
     } else if (row === null) this._draw(null, []);
     setText(this._note, clean(answer.kind === "trial" ? answer.note : answer.text, 400));
@@ -98,12 +98,12 @@ export class TrialCard {
     setText(this._log, lines.length > 0 ? lines.join("\n") : "Nothing was printed.");
   }
 
-  _draw(row, curves) {
+  _draw(row, curves, steps) {
     const noun = this._snapshot.nouns.trial;
     const state = row === null ? "" : ` · ${clean(row.state, 12)}`;
     setText(this._title, `${noun[0].toUpperCase()}${noun.slice(1)} ${this._number}${state}`);
     setAttribute(this.element, "aria-label", `${noun} ${this._number}`);
-    repeat(this._facts, row === null ? [] : factsOf(row, this._snapshot), () => h("div", {}, h("dt"), h("dd")), (pair, [name, text]) => {
+    repeat(this._facts, row === null ? [] : factsOf(row, this._snapshot, steps), () => h("div", {}, h("dt"), h("dd")), (pair, [name, text]) => {
       setText(pair.firstChild, clean(name, 40));
       setAttribute(pair.firstChild, "title", clean(name, 200));
       setText(pair.lastChild, clean(text, 200));
@@ -149,7 +149,7 @@ export class TrialCard {
 }
 
 /** Names and texts of what a trial was. */
-export function factsOf(row, snapshot) {
+export function factsOf(row, snapshot, steps) {
   const facts = Object.entries(row.params).map(([name, value]) => [name, param(value, 60)]);
   if (snapshot.can.has_objective) facts.push([snapshot.metric ?? "value", score(row.value)]);
   if (row.step !== null && row.step !== undefined) facts.push([snapshot.nouns.step, count(row.step)]);
@@ -157,6 +157,7 @@ export function factsOf(row, snapshot) {
   if (row.duration_s !== null && row.duration_s !== undefined) facts.push(["time", duration(row.duration_s)]);
   if (row.attempts > 1) facts.push(["attempts", count(row.attempts)]);
   if (row.failure) facts.push([row.failure.type_name, row.failure.message]);
+  if (steps) facts.push(["steps", steps]);
   return facts;
 }
 

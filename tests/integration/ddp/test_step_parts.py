@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_ddl import train
+from jupyter_ddl import search, train
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import snapshot_of
 from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.view_messages import GetTrial
+from jupyter_ddl.views.analysis import analysis_of
 
 pytestmark = pytest.mark.integration
 
@@ -111,3 +113,49 @@ def test_collectives_that_python_calls_are_measured_as_those_of_ddp(
     assert first.exchange_s is not None
     assert (first.waiting_s or 0.0) > (slow.waiting_s or 0.0)
     assert slow.compute_s > first.compute_s
+
+
+SEARCH = """
+import time
+import torch
+from jupyter_ddl import choice, report
+
+loading_s = choice(0.0, 0.03)
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8 * N_BATCHES
+    def __getitem__(self, index):
+        time.sleep(loading_s / 8)
+        return torch.full((4,), float(index))
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for batch in torch.utils.data.DataLoader(Samples(), batch_size=8):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    time.sleep(0.02)
+    optimizer.step()
+report(step=0, score=loading_s)
+"""
+
+
+def test_a_trial_of_a_search_tells_what_its_steps_waited_for(cluster: object) -> None:
+    """One after another in the same process, of which each has its own steps."""
+    cell = SEARCH.replace("N_BATCHES", "70")
+    run = search(cell, namespace={}, metric="score", sampler="grid", max_parallel=1)
+    told = {
+        state.params["loading_s"]: analysis_of(run._fold(), GetTrial(1, run.id, number))().steps
+        for number, state in run._fold().trials.items()
+    }
+    assert "of a step waits for data: try num_workers=2; " in told[0.03]
+    assert told[0.03].endswith(" samples/s")
+    assert "is compute; " in told[0.0]
+    assert run._fold().n_late == 0
+
+
+def test_of_a_trial_that_takes_a_moment_nothing_is_recorded(cluster: object) -> None:
+    cell = SEARCH.replace("N_BATCHES", "10")
+    run = search(cell, namespace={}, metric="score", sampler="grid")
+    assert not any(isinstance(event, StepsTimed) for event in run.events())
+    assert analysis_of(run._fold(), GetTrial(1, run.id, 0))().steps == ""

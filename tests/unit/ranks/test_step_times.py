@@ -301,3 +301,20 @@ def test_a_rank_tells_the_most_memory_that_it_has_held(rank: Rank) -> None:
     assert before is not None
     assert after is not None
     assert after >= before + (64 << 20)
+
+
+def test_of_one_of_many_trials_steps_are_told_as_seldom_as_they_double(rank: Rank) -> None:
+    rank.steps = StepTimes(0, 1, 0, rank.loader, rank.sent.append, rank.clock, is_alone=True)
+    for _ in range(1 + 40):
+        rank.compute(0.5)
+    assert [each.step_s for each in rank.sent] == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0])
+    rank.steps.close()
+    assert rank.sent[-1].step_s == pytest.approx(20.0)
+
+
+def test_of_a_training_that_is_over_at_once_and_one_of_many_nothing_is_told(rank: Rank) -> None:
+    rank.steps = StepTimes(0, 1, 0, rank.loader, rank.sent.append, rank.clock, is_alone=True)
+    for _ in range(9):
+        rank.compute(0.1)
+    rank.steps.close()
+    assert rank.sent == []
