@@ -210,6 +210,24 @@ def test_a_second_look_at_the_model_leaves_stages_and_buffers_with_their_ranks(
         assert [sent[id(part.running_mean)] for part in model] == [0, 1]
 
 
+def test_what_a_checkpoint_gave_an_optimizer_goes_with_the_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was loaded when the whole model was on the CPU."""
+    followed: list[tuple[Any, bool]] = []
+    model = nn.Sequential(_Moved(3), _Moved(3))
+    optimizer = torch.optim.SGD(model.parameters())
+    before = model[0].running_mean
+
+    def follow(each: Any) -> None:
+        followed.append((each, model[0].running_mean is not before))
+
+    monkeypatch.setattr(owners, "follow_parameters", follow)
+    known = owners.Owners(model, Exchange())
+    known.assign(cutting.parts_of(model), (0, 1), optimizer, _CPU)
+    assert followed == [(optimizer, True)]
+
+
 def test_the_first_pass_changes_neither_statistics_nor_modes_nor_random_numbers() -> None:
     model = _chain(nn.BatchNorm1d(4), nn.Dropout(0.5))
     model[2].eval()
