@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, WebSocket
 
 __all__ = ["Frames"]
+
+_ANSWER = re.compile(rb'"kind": ?"log", ?"id": ?(\d+)')
 
 
 class Frames:
@@ -30,10 +33,9 @@ class Frames:
         self.n_messages += 1
         self.n_bytes += len(payload)
         data = payload if isinstance(payload, bytes) else payload.encode()
-        for number, asked_s in list(self._asked.items()):
-            if b'"kind":"log","id":' + number in data:
-                self.answers_s.append(time.perf_counter() - asked_s)
-                del self._asked[number]
+        for number in _ANSWER.findall(data):
+            if number in self._asked:
+                self.answers_s.append(time.perf_counter() - self._asked.pop(number))
 
     def _sent(self, payload: bytes | str) -> None:
         data = payload if isinstance(payload, bytes) else payload.encode()
