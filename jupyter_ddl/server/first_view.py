@@ -55,7 +55,10 @@ class _FirstView(msgspec.Struct, frozen=True):
 
 def keep_first_view(folds: Folds, run_id: str) -> None:
     """Write the file of a run that is over, if it is long; a disk that is full is no matter."""
-    mark = _mark_of(run_id)
+    try:
+        mark = _mark_of(run_id)
+    except OSError:
+        return  # removed meanwhile: the next look tells of that
 
     def made(state: RunState) -> _FirstView | None:
         if state.end is None or len(state.trials) < N_LONG:
@@ -69,8 +72,10 @@ def keep_first_view(folds: Folds, run_id: str) -> None:
         return _FirstView(mark, snapshot, (first, *others))
 
     view = folds.poll(run_id, made)
-    if view is not None and _mark_of(run_id) == mark and not folds.damage(run_id):
+    if view is not None and not folds.damage(run_id):
         try:
+            if _mark_of(run_id) != mark:
+                return
             content = msgspec.msgpack.encode(view)
             write_whole(_path(run_id), blake3(content).digest() + content)
         except OSError as error:

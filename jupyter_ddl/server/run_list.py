@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
+from jupyter_ddl.errors import JupyterDDLError, LedgerError, RunNotFoundError
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.file import lock_path
 from jupyter_ddl.ledger.reader import (
@@ -155,7 +155,11 @@ class Folds:
                 entry = None
             if entry is None:
                 check_run(run_id)
-                entry = self._entries[run_id] = _Entry(run_id)
+                try:
+                    entry = self._entries[run_id] = _Entry(run_id)
+                except LedgerError:
+                    check_run(run_id)  # if it was removed meanwhile, that is what to tell
+                    raise
                 while len(self._entries) > _N_KEPT:
                     self._entries.popitem(last=False)
             self._entries.move_to_end(run_id)

@@ -66,6 +66,13 @@ def test_short_runs_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (run_dir("r1") / "first-view").exists()
 
 
+def test_of_a_run_that_is_removed_meanwhile_none_is_kept() -> None:
+    folds = Folds()
+    folds.poll("r1", lambda _: None)
+    run_dir("r1").rename(run_dir("r1").parents[1] / "away")
+    keep_first_view(folds, "r1")  # a server that raised here told of a disk that can't be read
+
+
 def test_a_file_that_is_damaged_or_another_runs_is_passed_over() -> None:
     assert kept()
     path = run_dir("r1") / "first-view"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_ddl.errors import RunNotFoundError
 from jupyter_ddl.ledger.file import LedgerWriter, lock_path
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -271,3 +272,18 @@ def test_a_run_is_live_before_the_look_at_clusters_that_finds_it(
     assert live(Driven()) == set(), "clusters were looked at often enough since"
     assert live(driven("begun")) == {"begun"}
     assert live(Driven()) == set()
+
+
+def test_a_record_that_is_removed_between_two_looks_is_gone_and_not_unreadable(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record("r1", STARTED)
+    check = run_list.check_run
+
+    def removing(run_id: str) -> None:
+        check(run_id)
+        run_dir(run_id).rename(run_dir(run_id).parents[1] / "away")
+
+    monkeypatch.setattr(run_list, "check_run", removing)
+    with pytest.raises(RunNotFoundError, match="there is no run r1"):
+        Folds().poll("r1", lambda _: None)
