@@ -25,6 +25,7 @@ from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.client.environment import OnNotice, check_before
 from jupyter_ddl.client.files import RunFiles
 from jupyter_ddl.client.folder import tell_of_folder, with_data
+from jupyter_ddl.client.interrupts import interrupts_kept
 from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import Session, session
@@ -193,17 +194,26 @@ class CellWait:
         GroupLostError
             The group has ended; its variables are gone.
         KeyboardInterrupt
-            The third interrupt, or the first of a wait that leaves: nobody waits any more.
+            The third interrupt, or the first of a wait that leaves: nobody waits any more.  Or
+            one that came before the cell was sent.
         """
-        try:
-            future = self._session.begin(self._cluster, self._request)
-        except ClusterError as error:
-            raise self._lost() from error
+        future: concurrent.futures.Future[Result] | None = None
         while True:
             try:
+                if future is None:
+                    with interrupts_kept():
+                        future = self._begun()
                 return self._follow(future, on_progress)
             except KeyboardInterrupt:
+                if future is None:
+                    raise
                 self._interrupted()
+
+    def _begun(self) -> concurrent.futures.Future[Result]:
+        try:
+            return self._session.begin(self._cluster, self._request)
+        except ClusterError as error:
+            raise self._lost() from error
 
     def _follow(
         self, future: concurrent.futures.Future[Result], on_progress: OnProgress | None

@@ -150,7 +150,7 @@ def test_a_trial_of_a_search_tells_what_its_steps_waited_for(cluster: object) ->
     }
     assert "of a step waits for data: try num_workers=2; " in told[0.03]
     assert told[0.03].endswith(" samples/s")
-    assert "is compute; " in told[0.0]
+    assert told[0.0].endswith(" samples/s")  # what it waits for is the machine
     assert run._fold().n_late == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.client.group import CellWait
+from jupyter_ddl.client.interrupts import interrupts_kept
 from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.requests import CloseGroup, ExecuteCell, InterruptCell, PollCell
 
@@ -60,6 +62,41 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
         yield seen
     finally:
         sys.settrace(before)
+
+
+class SlowSession(Session):
+    """An interrupt comes when the cell was sent, before anybody waits for it."""
+
+    def begin(self, cluster: str, request: ExecuteCell) -> Future[Any]:
+        found = super().begin(cluster, request)
+        signal.raise_signal(signal.SIGINT)
+        return found
+
+
+def test_an_interrupt_of_a_cell_that_was_just_sent_is_passed_on() -> None:
+    request: Any = ExecuteCell("g", None)  # type: ignore[arg-type]
+    session = SlowSession()
+    wait = CellWait(session, "c", request, Logs())  # type: ignore[arg-type]
+    assert wait.run(None) is _RESULT
+    assert session.asked == [InterruptCell]
+
+
+def test_kept_interrupts_take_effect_as_they_would_have() -> None:
+    with pytest.raises(KeyboardInterrupt), interrupts_kept():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        with interrupts_kept():
+            signal.raise_signal(signal.SIGINT)
+            assert seen == []
+        assert seen == [signal.SIGINT]
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with interrupts_kept():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_of_a_cell_is_passed_on_wherever_it_comes() -> None:
