@@ -1,10 +1,10 @@
 """What a sample counts for in a step that ranks make together, and the mean loss of all samples.
 
 The ranks' shares of a batch may be of unequal size, and only together do they know how many
-samples there are.  On a CPU that is told with the loss, when gradients are there: they are computed
-as if there were as many as in the step before, and put right where there were not.  A GPU's host
-runs ahead of it and must not wait for what it computes; there it is told before the backward pass,
-and stays on the GPU.
+samples there are.  On a CPU that is told when gradients are there, with the loss and under DDP as a
+gradient itself: they are computed as if there were as many samples as in the step before, and put
+right where there were not.  A GPU's host runs ahead of it and must not wait for what it computes;
+there it is told before the backward pass, and stays on the GPU.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import torch
 
 from jupyter_ddl.ranks.strategies.exchange import Exchange
+from jupyter_ddl.ranks.strategies.passenger import Passenger
 
-__all__ = ["Averages", "ToldAfterwards", "ToldBefore", "averages_of"]
+__all__ = ["Averages", "ToldAfterwards", "ToldBefore", "ToldWithGradients", "averages_of"]
 
 
 class Averages(Protocol):
@@ -26,6 +27,9 @@ class Averages(Protocol):
 
     def weight(self) -> Any:
         """What one sample's gradient counts for, where DDP takes the mean over ranks."""
+
+    def attach(self, loss: Any, own: Any) -> Any:
+        """The loss for the step's last backward pass, which has ``own`` as this rank's mean."""
 
     def end(self, own: Any, parameters: Any) -> None:
         """Gradients are averaged.
@@ -68,11 +72,18 @@ class ToldAfterwards:
     def weight(self) -> float:
         return self._n_ranks / self._n_supposed if self._n_own else 0.0
 
+    def attach(self, loss: Any, own: Any) -> Any:
+        return loss
+
     def end(self, own: Any, parameters: Any) -> None:
-        n_own = self._n_own
         # Beside the gradients' own it would be no sooner there, and costs twice the CPU time.
-        sums = self._exchange.begin_sum([own.item() * n_own if n_own else 0.0, n_own])
-        total, n_samples = sums.wait().tolist()
+        total, n_samples = self._exchange.begin_sum(self._numbers(own)).wait().tolist()
+        self._take(total, n_samples, own, parameters)
+
+    def _numbers(self, own: Any) -> tuple[float, float]:
+        return own.item() * self._n_own if self._n_own else 0.0, float(self._n_own)
+
+    def _take(self, total: float, n_samples: float, own: Any, parameters: Any) -> None:
         if n_samples != self._n_supposed:
             for parameter in parameters():
                 if parameter.grad is not None:
@@ -82,6 +93,23 @@ class ToldAfterwards:
 
     def mean(self) -> Any:
         return torch.scalar_tensor(self._mean, dtype=self._own.dtype, device=self._own.device)
+
+
+class ToldWithGradients(ToldAfterwards):
+    """Of a model in DDP, with a passenger."""
+
+    def __init__(self, exchange: Exchange, n_ranks: int, passenger: Passenger) -> None:
+        super().__init__(exchange, n_ranks)
+        self._passenger = passenger
+
+    def attach(self, loss: Any, own: Any) -> Any:
+        return self._passenger.attach(loss, *self._numbers(own))
+
+    def end(self, own: Any, parameters: Any) -> None:
+        self._exchange.count(self._passenger.n_bytes)
+        total, n_samples = self._passenger.means()
+        n_ranks = self._n_ranks
+        self._take(total * n_ranks, float(round(n_samples * n_ranks)), own, parameters)
 
 
 class ToldBefore:
@@ -100,6 +128,9 @@ class ToldBefore:
     def begin(self, n_own: int) -> None:
         self._n_own = n_own
         self._n_all = self._exchange.begin_sum([n_own])
+
+    def attach(self, loss: Any, own: Any) -> Any:
+        return loss
 
     def weight(self) -> Any:
         return self._n_ranks / self._n_all.wait()[0] if self._n_own else 0.0

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.averages import ToldWithGradients
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.buckets import (
     SIZES_MIB,
@@ -25,6 +26,7 @@ from jupyter_ddl.ranks.strategies.buckets import (
 )
 from jupyter_ddl.ranks.strategies.compression import register_compression
 from jupyter_ddl.ranks.strategies.exchange import Exchange
+from jupyter_ddl.ranks.strategies.passenger import Passenger
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 
@@ -59,7 +61,13 @@ class DataParallel(Strategy):
             )
         return self._wrapped(model, device)
 
-    def _wrapped(self, model: Any, device: Any, bucket_mib: float | None = None) -> Any:
+    def _wrapped(
+        self,
+        model: Any,
+        device: Any,
+        bucket_mib: float | None = None,
+        passenger: Passenger | None = None,
+    ) -> Any:
         """The model in DDP; by default with torch's own size of buckets."""
         if isinstance(model, DistributedDataParallel) or is_sharded(model):
             return model
@@ -71,11 +79,12 @@ class DataParallel(Strategy):
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # a frozen model has no gradients to average
-        prepared = PreparedModel(
-            model,
-            device_ids=[device] if device.type == "cuda" else None,
-            bucket_cap_mb=bucket_mib,
-        )
+
+        def wrap() -> PreparedModel:
+            ids = [device] if device.type == "cuda" else None
+            return PreparedModel(model, device_ids=ids, bucket_cap_mb=bucket_mib)
+
+        prepared = wrap() if passenger is None else passenger.board(model, wrap)
         if self._compress is not None:
             register_compression(prepared, self._compress, self.exchange)
         return prepared
@@ -97,7 +106,8 @@ class DataParallel(Strategy):
                 "prepare_step(…) got a DistributedDataParallel, whose buckets --tune-buckets can't "
                 "change; give it the model itself, or leave --tune-buckets out"
             )
-        model = self._wrapped(request.model, request.device)
+        passenger = self._passenger(request)
+        model = self._wrapped(request.model, request.device, passenger=passenger)
         wrapped = dataclasses.replace(request, model=model)
         trials = self._bucket_trials(request.model) if self._tunes else None
         n_ranks = dist.get_world_size()
@@ -107,7 +117,16 @@ class DataParallel(Strategy):
             step = TunedStep(wrapped, self.exchange, n_ranks)
             step.tune(trials, self._wrapped, self._tell_once)
         step.is_counted_by_hooks = self._compress is not None
+        if passenger is not None:
+            step.tell_by(passenger)
         return step
+
+    def _passenger(self, request: StepRequest) -> Passenger | None:
+        """For the numbers of a step: not where gradients are rounded, or the model is in DDP."""
+        is_wrapped = isinstance(request.model, DistributedDataParallel)
+        if is_wrapped or self._compress is not None or self._tunes:
+            return None
+        return Passenger.of(request.model, request.device)
 
     def _bucket_trials(self, model: Any) -> BucketTrials | None:
         n_bytes = sum(each.nbytes for each in model.parameters() if each.requires_grad)
@@ -134,11 +153,16 @@ class DataParallelStep(AveragedStep):
 
     def __init__(self, request: StepRequest, exchange: Exchange, n_ranks: int) -> None:
         super().__init__(request, exchange, n_ranks)
+        self._n_ranks = n_ranks
         # Walking through modules in each step costs 50 µs.
         self._parameters = [(each, each.nbytes) for each in self.model.parameters()]
         # The others take the first rank's in each forward pass.
         sent = self.model.buffers() if dist.get_rank() == 0 else ()
         self._n_buffer_bytes = sum(each.nbytes for each in sent)
+
+    def tell_by(self, passenger: Passenger) -> None:
+        """The mean loss comes to all ranks with the gradients."""
+        self._averages = ToldWithGradients(self._exchange, self._n_ranks, passenger)
 
     def synchronize(self) -> None:
         super().synchronize()

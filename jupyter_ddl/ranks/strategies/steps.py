@@ -301,12 +301,23 @@ class AveragedStep(TrainingStep):
         self._averages = averages_of(exchange, n_ranks)
         self._loss: Any = None
         """The mean of this rank's samples."""
+        self._is_last_part = False
 
     def begin(self, n_samples: int) -> None:
         self._averages.begin(n_samples)
 
     def weight(self) -> Any:
         return self._averages.weight()
+
+    def computed(self, mean: Any) -> None:
+        super().computed(mean)
+        self._is_last_part = True
+
+    def _backward(self, loss: Any, n_part: int) -> None:
+        if self._is_last_part:
+            self._is_last_part = False
+            loss = self._averages.attach(loss, self._loss)
+        super()._backward(loss, n_part)
 
     def synchronize(self) -> None:
         self._averages.end(self._loss, lambda: self.model.parameters())
