@@ -15,7 +15,9 @@ from jupyter_ddl.ranks.training import Training
 
 _CPU = torch.device("cpu")
 _NUMBERS = 2 * 8
-"""How many samples there are, and the loss."""
+"""How many samples there are, and the loss, in a sum of their own."""
+_BESIDE = 2 * 4
+"""The same as gradients among others."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +50,7 @@ _BUFFERS = (50 + 50) * 4 + 8
 
 
 def test_an_averaged_gradient_counts_once_however_its_batch_is_cut() -> None:
-    each = (_N_WEIGHTS + _N_OTHERS) * 4 + _NUMBERS + _BUFFERS
+    each = (_N_WEIGHTS + _N_OTHERS) * 4 + _BESIDE + _BUFFERS
     assert _sent(3) == _FIRST + 3 * each
     assert _sent(3, accumulate=2) == _FIRST + 3 * each
 
