@@ -111,7 +111,8 @@ def bind_forked_children(in_child: Callable[[], None]) -> None:
     Parameters
     ----------
     in_child : callable
-        Called in each forked child first.
+        Called in each forked child first.  A SIGTERM that comes before that waits for its end: a
+        handler that the child has of its parent would be asked, or Python would forget the signal.
     """
     forking = threading.local()
 
@@ -119,13 +120,18 @@ def bind_forked_children(in_child: Callable[[], None]) -> None:
         forking.pid = os.getpid()
         # A child forked by a helper thread would be killed when that thread ends.
         forking.in_main_thread = threading.get_ident() == threading.main_thread().ident
+        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
 
     def after_in_child() -> None:
         in_child()
         if forking.in_main_thread:
             bind_to_parent(forking.pid)
+        after()
 
-    os.register_at_fork(before=before, after_in_child=after_in_child)
+    os.register_at_fork(before=before, after_in_child=after_in_child, after_in_parent=after)
 
 
 def flush_c_stdio() -> None:

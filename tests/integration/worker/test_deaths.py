@@ -128,12 +128,14 @@ else:
 
 
 @in_shared_bench
-async def test_a_multiprocessing_pool_works_in_a_trial(bench: Bench) -> None:
+async def test_multiprocessing_pools_work_in_a_trial(bench: Bench) -> None:
+    """Each ends its processes by a SIGTERM, which may come before they have begun."""
     source = """
 import multiprocessing as mp
 from jupyter_ddl import report
-with mp.get_context("fork").Pool(2) as pool:
-    report(step=0, score=float(sum(pool.map(abs, [-1, -2]))))
+for step in range(60):
+    with mp.get_context("fork").Pool(2) as pool:
+        report(step=step, score=float(sum(pool.map(abs, [-1, -2]))))
 """
     events = await bench.execute(bench.assignment(source, n_trials=2, metric="score"))
     assert [(end.outcome, end.value) for end in finishes(events)] == [("complete", 3.0)] * 2
