@@ -102,7 +102,7 @@ class TestTunedBuckets(StepContract):
 class Queued(DataParallel):
     """With numbers that are told before the backward pass, as they are on GPUs."""
 
-    def _passenger(self, request: StepRequest) -> None:
+    def _piggyback(self, request: StepRequest) -> None:
         return None
 
     def prepare_step(self, request: StepRequest) -> TrainingStep:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from jupyter_ddl.ranks.strategies.exchange import Exchange
-from jupyter_ddl.ranks.strategies.passenger import Passenger
+from jupyter_ddl.ranks.strategies.piggyback import Piggyback
 
 __all__ = ["Averages", "ToldAfterwards", "ToldBefore", "ToldWithGradients", "averages_of"]
 
@@ -96,18 +96,18 @@ class ToldAfterwards:
 
 
 class ToldWithGradients(ToldAfterwards):
-    """Of a model in DDP, with a passenger."""
+    """Of a model in DDP, with a parameter that carries them."""
 
-    def __init__(self, exchange: Exchange, n_ranks: int, passenger: Passenger) -> None:
+    def __init__(self, exchange: Exchange, n_ranks: int, piggyback: Piggyback) -> None:
         super().__init__(exchange, n_ranks)
-        self._passenger = passenger
+        self._piggyback = piggyback
 
     def attach(self, loss: Any, own: Any) -> Any:
-        return self._passenger.attach(loss, *self._numbers(own))
+        return self._piggyback.attach(loss, *self._numbers(own))
 
     def end(self, own: Any, parameters: Any) -> None:
-        self._exchange.count(self._passenger.n_bytes)
-        total, n_samples = self._passenger.means()
+        self._exchange.count(self._piggyback.n_bytes)
+        total, n_samples = self._piggyback.means()
         n_ranks = self._n_ranks
         self._take(total * n_ranks, float(round(n_samples * n_ranks)), own, parameters)
 

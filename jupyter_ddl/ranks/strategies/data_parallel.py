@@ -26,7 +26,7 @@ from jupyter_ddl.ranks.strategies.buckets import (
 )
 from jupyter_ddl.ranks.strategies.compression import register_compression
 from jupyter_ddl.ranks.strategies.exchange import Exchange
-from jupyter_ddl.ranks.strategies.passenger import Passenger
+from jupyter_ddl.ranks.strategies.piggyback import Piggyback
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 
@@ -66,7 +66,7 @@ class DataParallel(Strategy):
         model: Any,
         device: Any,
         bucket_mib: float | None = None,
-        passenger: Passenger | None = None,
+        piggyback: Piggyback | None = None,
     ) -> Any:
         """The model in DDP; by default with torch's own size of buckets."""
         if isinstance(model, DistributedDataParallel) or is_sharded(model):
@@ -84,7 +84,7 @@ class DataParallel(Strategy):
             ids = [device] if device.type == "cuda" else None
             return PreparedModel(model, device_ids=ids, bucket_cap_mb=bucket_mib)
 
-        prepared = wrap() if passenger is None else passenger.board(model, wrap)
+        prepared = wrap() if piggyback is None else piggyback.wrapped(model, wrap)
         if self._compress is not None:
             register_compression(prepared, self._compress, self.exchange)
         return prepared
@@ -106,8 +106,8 @@ class DataParallel(Strategy):
                 "prepare_step(…) got a DistributedDataParallel, whose buckets --tune-buckets can't "
                 "change; give it the model itself, or leave --tune-buckets out"
             )
-        passenger = self._passenger(request)
-        model = self._wrapped(request.model, request.device, passenger=passenger)
+        piggyback = self._piggyback(request)
+        model = self._wrapped(request.model, request.device, piggyback=piggyback)
         wrapped = dataclasses.replace(request, model=model)
         trials = self._bucket_trials(request.model) if self._tunes else None
         n_ranks = dist.get_world_size()
@@ -117,16 +117,16 @@ class DataParallel(Strategy):
             step = TunedStep(wrapped, self.exchange, n_ranks)
             step.tune(trials, self._wrapped, self._tell_once)
         step.is_counted_by_hooks = self._compress is not None
-        if passenger is not None:
-            step.tell_by(passenger)
+        if piggyback is not None:
+            step.tell_by(piggyback)
         return step
 
-    def _passenger(self, request: StepRequest) -> Passenger | None:
+    def _piggyback(self, request: StepRequest) -> Piggyback | None:
         """For the numbers of a step: not where gradients are rounded, or the model is in DDP."""
         is_wrapped = isinstance(request.model, DistributedDataParallel)
         if is_wrapped or self._compress is not None or self._tunes:
             return None
-        return Passenger.of(request.model, request.device)
+        return Piggyback.of(request.model, request.device)
 
     def _bucket_trials(self, model: Any) -> BucketTrials | None:
         n_bytes = sum(each.nbytes for each in model.parameters() if each.requires_grad)
@@ -160,9 +160,9 @@ class DataParallelStep(AveragedStep):
         sent = self.model.buffers() if dist.get_rank() == 0 else ()
         self._n_buffer_bytes = sum(each.nbytes for each in sent)
 
-    def tell_by(self, passenger: Passenger) -> None:
+    def tell_by(self, piggyback: Piggyback) -> None:
         """The mean loss comes to all ranks with the gradients."""
-        self._averages = ToldWithGradients(self._exchange, self._n_ranks, passenger)
+        self._averages = ToldWithGradients(self._exchange, self._n_ranks, piggyback)
 
     def synchronize(self) -> None:
         super().synchronize()

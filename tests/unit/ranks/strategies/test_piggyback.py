@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from jupyter_ddl.protocol.group import RankPlace
-from jupyter_ddl.ranks.strategies.passenger import Passenger
+from jupyter_ddl.ranks.strategies.piggyback import Piggyback
 from jupyter_ddl.ranks.training import Training
 
 _CPU = torch.device("cpu")
@@ -46,15 +46,15 @@ def _frozen() -> Any:
     ids=["32 bits", "64 bits", "compiled", "16 bits", "mixed", "frozen", "scripted"],
 )
 def test_it_shares_a_bucket_of_exact_gradients_or_is_not_there(model: Any, is_there: bool) -> None:
-    assert (Passenger.of(model, _CPU) is not None) is is_there
-    assert Passenger.of(model, torch.device("meta")) is None
+    assert (Piggyback.of(model, _CPU) is not None) is is_there
+    assert Piggyback.of(model, torch.device("meta")) is None
 
 
 def test_nothing_of_it_is_in_the_model_or_what_is_saved(alone: None) -> None:
     model = torch.nn.Linear(3, 2)
     names = [name for name, _ in model.named_parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training = Training(RankPlace("passenger"), 0)
+    training = Training(RankPlace("piggyback"), 0)
     step = training.prepare_step(model, torch.nn.functional.mse_loss, optimizer, _SETTINGS, _CPU)
     x, y = torch.ones(5, 3), torch.zeros(5, 2)
     expected = torch.nn.functional.mse_loss(model(x), y).item()
@@ -66,15 +66,15 @@ def test_nothing_of_it_is_in_the_model_or_what_is_saved(alone: None) -> None:
 
 def test_a_model_that_ddp_refuses_is_left_as_it_was() -> None:
     model = torch.nn.Linear(3, 2)
-    passenger = Passenger.of(model, _CPU)
-    assert passenger is not None
+    piggyback = Piggyback.of(model, _CPU)
+    assert piggyback is not None
 
     def refuse() -> None:
         assert len(list(model.parameters())) == 3
         raise RuntimeError("no group")
 
     with pytest.raises(RuntimeError, match="no group"):
-        passenger.board(model, refuse)
+        piggyback.wrapped(model, refuse)
     assert len(list(model.parameters())) == 2
 
 
@@ -82,7 +82,7 @@ def test_a_model_that_ddp_refuses_is_left_as_it_was() -> None:
 def test_a_loss_that_is_no_number_is_told_as_it_is(alone: None, loss: float) -> None:
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    training = Training(RankPlace("passenger"), 0)
+    training = Training(RankPlace("piggyback"), 0)
 
     def loss_fn(output: Any, _: Any) -> Any:
         return output.mean() + loss

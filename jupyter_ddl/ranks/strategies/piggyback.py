@@ -11,21 +11,21 @@ from typing import Any
 
 import torch
 
-__all__ = ["Passenger"]
+__all__ = ["Piggyback"]
 
-_NAME = "_jupyter_ddl_passenger"
+_NAME = "_jupyter_ddl_piggyback"
 _TYPES = (torch.float32, torch.float64)
 """Narrower ones would round the numbers."""
 
 
-class Passenger:
+class Piggyback:
     """Of one model in DDP, on a CPU; on a GPU its numbers would have to be waited for."""
 
     def __init__(self, dtype: Any) -> None:
         self._parameter = torch.nn.Parameter(torch.zeros(2, dtype=dtype))
 
     @classmethod
-    def of(cls, model: Any, device: Any) -> Passenger | None:
+    def of(cls, model: Any, device: Any) -> Piggyback | None:
         """One that shares a bucket with the model's parameters; None: there can't be one."""
         types = {each.dtype for each in model.parameters() if each.requires_grad}
         is_plain = isinstance(model._parameters, dict)  # unlike that of a scripted module
@@ -33,7 +33,7 @@ class Passenger:
             return None
         return cls(types.pop())
 
-    def board(self, model: Any, wrap: Callable[[], Any]) -> Any:
+    def wrapped(self, model: Any, wrap: Callable[[], Any]) -> Any:
         """Return what ``wrap`` makes of the model, and of this parameter."""
         # Not by the module's own functions, which one that is compiled hands on.
         model._parameters[_NAME] = self._parameter
