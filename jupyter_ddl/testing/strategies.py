@@ -26,6 +26,7 @@ import pytest
 from jupyter_ddl.ranks.checkpoints import read_checkpoint, write_checkpoint
 from jupyter_ddl.ranks.stopping import TrialStopped
 from jupyter_ddl.ranks.strategies.base import Strategy
+from jupyter_ddl.testing.process_groups import end_process_group
 
 __all__ = ["StepContract", "StrategyContract"]
 
@@ -113,7 +114,7 @@ class StrategyContract(StepContract):
         try:
             yield
         finally:
-            dist.destroy_process_group()
+            end_process_group()
 
     def test_a_wrapped_model_computes_what_the_model_did(
         self, strategy: type[Strategy], alone: None

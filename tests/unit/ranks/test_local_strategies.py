@@ -16,6 +16,7 @@ from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies import exchange, local
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
+from jupyter_ddl.testing.process_groups import end_process_group
 
 _CPU = torch.device("cpu")
 _PLAIN = {"accumulate": 1, "clip_norm": None, "amp": None}
@@ -25,7 +26,7 @@ _PLAIN = {"accumulate": 1, "clip_norm": None, "amp": None}
 def group() -> Iterator[None]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
-    dist.destroy_process_group()
+    end_process_group()
 
 
 def _training(name: str, **options: Any) -> Training:

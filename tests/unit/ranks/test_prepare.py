@@ -22,6 +22,7 @@ from jupyter_ddl.ranks import incell
 from jupyter_ddl.ranks.loader import PreparedLoader
 from jupyter_ddl.ranks.metrics import ReportError, check_reduction, reduced
 from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
+from jupyter_ddl.testing.process_groups import end_process_group
 
 _CPU = torch.device("cpu")
 
@@ -34,7 +35,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=20)
     )
     yield
-    dist.destroy_process_group()
+    end_process_group()
 
 
 def _training(strategy: str = "ddp") -> Training:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.step_times import watch_strategy
 from jupyter_ddl.ranks.training import Training
+from jupyter_ddl.testing.process_groups import end_process_group
 
 _CPU = torch.device("cpu")
 _NUMBERS = 2 * 8
@@ -25,7 +26,7 @@ def group() -> Iterator[None]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     watch_strategy(None)
-    dist.destroy_process_group()
+    end_process_group()
 
 
 def _sent(n_steps: int, accumulate: int = 1, **options: Any) -> int | None:

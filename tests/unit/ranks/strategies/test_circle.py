@@ -23,6 +23,7 @@ from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.local import DiLoCo
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
+from jupyter_ddl.testing.process_groups import end_process_group
 from tests.until import PATIENCE_S, until
 
 _CPU = torch.device("cpu")
@@ -46,7 +47,7 @@ def open_listeners(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # As in a rank: torch tells of failures otherwise.
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
-    dist.destroy_process_group()
+    end_process_group()
 
 
 class Group:

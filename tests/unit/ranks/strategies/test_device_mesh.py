@@ -15,6 +15,7 @@ from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.training import Training
+from jupyter_ddl.testing.process_groups import end_process_group
 
 _CPU = torch.device("cpu")
 
@@ -24,7 +25,7 @@ def last_of_four() -> Iterator[None]:
     """Rank 3 of four, whose collectives reach nobody: where ranks stand needs none."""
     dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=4)
     yield
-    dist.destroy_process_group()
+    end_process_group()
 
 
 def _training(strategy: str, **options: Any) -> Training:
