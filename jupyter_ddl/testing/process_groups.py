@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+import time
 
 __all__ = ["end_process_group"]
 
-_latest: list[Any] = []
+_PAUSE_S = 0.01
 
 
 def end_process_group() -> None:
-    """Destroy the default process group, and let go of it when it has been idle for long.
+    """Destroy the default process group when gloo's threads are through with it.
 
-    A thread of gloo may have the last reference right behind a collective, and then waits for
-    itself, or aborts the process: of loops of torch alone, one in some hundred.
+    Right behind a collective one of them may still need the GIL, or have the last reference: torch
+    then waits for it with the GIL, or it waits for itself and aborts the process.  Of loops of
+    torch alone, one in some hundred ends so; nothing tells when a thread is through.
     """
     import torch.distributed as dist
 
-    _latest[:] = [dist.group.WORLD]
+    time.sleep(_PAUSE_S)  # without the GIL
     dist.destroy_process_group()
     gc.collect()  # a model in a circle of references would keep it, and what it listens at, on
