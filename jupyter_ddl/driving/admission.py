@@ -10,6 +10,7 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import TrialAssignment
 from jupyter_ddl.protocol.events import Event, Notice
+from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = [
@@ -150,14 +151,16 @@ def _held(holders: dict[str, int]) -> str:
 
 
 def round_notices(
-    spec: RunSpec, state: RunState, trial: TrialAssignment, n_ranks: int, now_s: float
+    spec: RunSpec, state: RunState, trial: TrialAssignment, place: RankPlace, now_s: float
 ) -> list[Event]:
     """What the user is told when a ddp run begins another round, or a smaller one."""
     if not spec.verb.can.has_ranks:
         return []
+    n_ranks = place.world_size - len(place.absent)
     size = "" if n_ranks == spec.n_ranks else f" with {n_ranks} of {spec.n_ranks} ranks"
+    later = "; the others join when some are" if place.absent else ""
     if trial.attempt == 1:
-        return [Notice(now_s, f"started{size}: no more slots are free")] if size else []
+        return [Notice(now_s, f"started{size}: no more slots are free{later}")] if size else []
     saved = state.trials[trial.trial].checkpoint
     if saved is None:
         text = f"restarted{size} from the beginning: the cell saved no checkpoint"

@@ -13,12 +13,19 @@ from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.folder import WorkFolder
-from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.group import RankPlace, n_servers
 from jupyter_ddl.protocol.prices import Reading
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.telemetry import Usage
 
-__all__ = ["RunContext", "make_assignment", "make_group", "place_ranks"]
+__all__ = [
+    "RunContext",
+    "by_rank",
+    "joining_place",
+    "make_assignment",
+    "make_group",
+    "place_ranks",
+]
 
 _COLLECTIVE_TIMEOUT_S = 1800.0
 """Torch's own default."""
@@ -100,7 +107,11 @@ def make_group(
     places: Grant,
     best_value: float | None,
 ) -> list[Assignment]:
-    """One assignment per rank of a group, each with its place in it."""
+    """One assignment per rank of a group, each with its place in it.
+
+    With fewer places than ranks a group begins without the others where it can take them in later;
+    else it has only so many ranks.
+    """
     hosts = [context.host_of(worker) for worker in places.workers]
     ranks = spec.verb.ranks
     base = RankPlace(
@@ -125,7 +136,13 @@ def make_group(
             best_value=best_value,
             place=place,
         )
-        for place in place_ranks(places.workers, hosts, base, places.gpus)
+        for place in place_ranks(
+            places.workers,
+            hosts,
+            base,
+            places.gpus,
+            n_ranks=ranks.n_ranks if base.goes_on and not places.gpus else None,
+        )
     ]
 
 
@@ -134,6 +151,7 @@ def place_ranks(
     hosts: Sequence[str],
     base: RankPlace,
     gpus: Sequence[tuple[str, ...]] = (),
+    n_ranks: int | None = None,
 ) -> list[RankPlace]:
     """Places of a new round on these workers: ranks of one host are neighbours.
 
@@ -145,26 +163,55 @@ def place_ranks(
         What all ranks have in common.
     gpus
         UUIDs of each rank's GPUs; empty: none has any.
+    n_ranks : int, optional
+        With more ranks than workers, the last of those that train are absent.
     """
     own = gpus or [()] * len(workers)
     here = list(zip(hosts, own, strict=True))
     order = list(dict.fromkeys(hosts))
+    n_ranks = n_ranks or len(workers)
+    n_workers = n_ranks - n_servers(base.strategy, base.strategy_options)
+    absent = range(n_workers - (n_ranks - len(workers)), n_workers)
     seen: dict[str, int] = {}
-    places = []
-    for rank, host in enumerate(hosts):
+    base = msgspec.structs.replace(
+        base,
+        world_size=n_ranks,
+        absent=tuple(absent),
+        n_hosts=len(order),
+        hosts=tuple(order),
+    )
+    places = [msgspec.structs.replace(base, rank=rank) for rank in absent]
+    present = [rank for rank in range(n_ranks) if rank not in absent]
+    for number, (rank, host) in enumerate(zip(present, hosts, strict=True)):
         local_rank = seen[host] = seen.get(host, -1) + 1
         places.append(
             msgspec.structs.replace(
                 base,
                 rank=rank,
-                world_size=len(workers),
                 local_rank=local_rank,
                 local_world_size=hosts.count(host),
                 group_rank=order.index(host),
-                n_hosts=len(order),
-                hosts=tuple(order),
                 gpus=tuple(uuid for at, each in here if at == host for uuid in each),
-                gpus_per_rank=len(own[rank]),
+                gpus_per_rank=len(own[number]),
             )
         )
-    return places
+    return sorted(places, key=lambda place: place.rank)
+
+
+def by_rank(workers: Sequence[str], place: RankPlace) -> tuple[str, ...]:
+    """The worker of each rank of a group; empty for those that are absent."""
+    given = iter(workers)
+    return tuple("" if rank in place.absent else next(given) for rank in range(place.world_size))
+
+
+def joining_place(place: RankPlace, life: int, host: str, local_rank: int) -> RankPlace:
+    """The place of a rank that joins its round on a host of that address."""
+    hosts = place.hosts if host in place.hosts else (*place.hosts, host)
+    return msgspec.structs.replace(
+        place,
+        life=life,
+        hosts=hosts,
+        group_rank=hosts.index(host),
+        local_rank=local_rank,
+        local_world_size=local_rank + 1,
+    )

@@ -86,7 +86,13 @@ class Flight:
 
     @property
     def workers(self) -> tuple[str, ...]:
+        """Of each assignment; empty for a rank that has none."""
         return self.places.workers
+
+    @property
+    def at_workers(self) -> tuple[str, ...]:
+        """The workers at which something of it is, each once."""
+        return tuple(dict.fromkeys(filter(None, self.workers)))
 
     @property
     def doubt(self) -> str:
@@ -130,17 +136,21 @@ class FlightBook:
             places,
             sent_s,
             open={trial.trial: trial.attempt for trial in first.trials},
-            under_way={each.assignment_id for each in assignments},
         )
         self._flights[first.assignment_id] = flight
-        for rank, each in enumerate(assignments):
-            self._of_assignment[each.assignment_id] = (flight, rank)
+        for rank, (each, worker) in enumerate(zip(assignments, places.workers, strict=True)):
+            if worker:
+                flight.under_way.add(each.assignment_id)
+                self._of_assignment[each.assignment_id] = (flight, rank)
         for trial in flight.open:
             self._of_trial[trial] = flight
         return flight
 
-    def replace(self, flight: Flight, rank: int, assignment: Assignment) -> None:
-        """A rank of a group, not the first, is sent once more."""
+    def replace(self, flight: Flight, rank: int, assignment: Assignment, worker: str) -> None:
+        """A rank of a group, not the first, is sent once more, perhaps to another worker."""
+        workers = list(flight.workers)
+        workers[rank] = worker
+        flight.places = flight.places._replace(workers=tuple(workers))
         ranks = list(flight.assignments)
         ranks[rank] = assignment
         flight.assignments = tuple(ranks)

@@ -1,8 +1,10 @@
 """Which ranks of a round are there, and what it means when one is lost.  Pure.
 
 Most strategies lose the round with a rank.  With those of which :attr:`RankPlace.goes_on` is true
-the others go on: the lost rank is started again, under its own number, and joins them.  For a
-server whose process died the workers wait until it is back.
+the others go on: the lost rank is started again, under its own number, and joins them; where its
+worker is lost, on another one as soon as there is a free slot.  A rank for which there was no slot
+when the round began is as one that was lost.  For a server whose process died the workers wait
+until it is back.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class Lives:
     def __init__(self, place: RankPlace | None, n_ranks: int) -> None:
         self._place = place
         self._lives = dict.fromkeys(range(n_ranks), 1)
-        self._lost: dict[int, RankEnded] = {}
+        self._lost = set[int]() if place is None else set(place.absent)
         self._is_settled = False
         self._n_told = 0
 
@@ -44,9 +46,21 @@ class Lives:
         return self._n_told
 
     @property
-    def lost(self) -> dict[int, RankEnded]:
-        """How ranks were lost that are not there now."""
-        return self._lost
+    def may_join(self) -> frozenset[int]:
+        """The ranks that are not there now, and that the others would take in."""
+        lost = self._lost & self.dispensable
+        return frozenset(rank for rank in lost if self._lives[rank] < _MOST_LIVES)
+
+    @property
+    def dispensable(self) -> frozenset[int]:
+        """Ranks without which the others go on."""
+        if self._place is None or not self._is_settled:
+            return frozenset()
+        return frozenset(filter(self._place.is_dispensable, self._lives))
+
+    def is_lost(self, rank: int) -> bool:
+        """Whether a rank without which the others go on, or for which they wait, is not there."""
+        return rank in self._lost
 
     @property
     def there(self) -> dict[int, int]:
@@ -69,7 +83,7 @@ class Lives:
 
     def lose(self, end: RankEnded) -> str:
         """A rank is there no more; returns what to tell of it."""
-        self._lost[end.rank] = end
+        self._lost.add(end.rank)
         failure = end.failure
         if end.outcome == "cancelled":
             return f"rank {end.rank} was not back before the others were through"
@@ -87,7 +101,7 @@ class Lives:
         if self._lives[rank] >= _MOST_LIVES:
             return None
         self._lives[rank] += 1
-        del self._lost[rank]
+        self._lost.remove(rank)
         return self._lives[rank]
 
     def is_over(self, complete: set[int]) -> bool:

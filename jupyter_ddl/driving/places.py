@@ -71,6 +71,10 @@ class Places:
         """Whether a round of ``n_ranks`` is to make room for a larger one."""
         return self._sizes is not None and self._sizes.may_grow(n_ranks, now_s)
 
+    def take_joining(self, suits: Callable[[str], bool]) -> str | None:
+        """Hold a slot for a rank that joins its round; it stands in no line for one."""
+        return self._slots.take_joining(self._run_id, suits)
+
     def may_send(self, now_s: float) -> bool:
         """Whether nothing speaks against sending at present."""
         is_paused = bool(self.pauses.text(now_s)) or self.pauses.is_looking

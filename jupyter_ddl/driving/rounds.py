@@ -112,7 +112,7 @@ class GroupFold:
         self, assignments: Sequence[Assignment], hosts: Sequence[str], devices: Sequence[str] = ()
     ) -> None:
         self._n_ranks = len(assignments)
-        self._hosts = tuple(hosts)
+        self._hosts = list(hosts)
         self._devices = tuple(devices) or ("cpu",) * len(assignments)
         trial = assignments[0].trials[0]
         self._trial, self._attempt = trial.trial, trial.attempt
@@ -126,7 +126,13 @@ class GroupFold:
         self._kept: dict[int, str] = {}
         self._told: set[int] = set()
         self._missed: set[int] = set()
-        self._lives = Lives(assignments[0].place, len(assignments))
+        place = assignments[0].place
+        self._lives = Lives(place, len(assignments))
+        for rank in () if place is None else place.absent:
+            self._ends[rank] = RankEnded(
+                self._trial, self._attempt, rank, "cancelled", 0.0, 0.0, others_go_on=True
+            )
+        self._n_first = self._n_ranks - len(self._ends)
         self._joined: Join | None = None
         self._hang: HangVerdict | None = None
         self._stopping = False
@@ -156,7 +162,8 @@ class GroupFold:
                 self._kept[rank] = event.why
                 return [], []
             case WorkerLeaving():
-                return [], [AskToLeave()]
+                # The others of a group that goes on without it need not begin anew.
+                return [], [] if rank in self._lives.dispensable else [AskToLeave()]
             case AttemptFinished():
                 return self._rank_ended(rank, event)
             case _ if isinstance(event, Unrecorded):
@@ -179,13 +186,23 @@ class GroupFold:
 
     def begin_again(self, rank: int) -> int | None:
         """Start a rank that was lost once more, as its process of that number; None: do not."""
-        if self.over or self._stopping or rank not in self._lives.lost or self._is_finishing:
+        is_over = self.over or self._stopping or self._is_finishing
+        if is_over or not self._lives.is_lost(rank):
             return None
         life = self._lives.begin_again(rank)
         if life is not None:
             del self._ends[rank]
             self._starts.pop(rank, None)
         return life
+
+    def may_join(self, rank: int) -> bool:
+        """Whether a rank that is not there would be taken in."""
+        is_over = self.over or self._stopping or self._is_finishing
+        return not is_over and rank in self._lives.may_join
+
+    def move(self, rank: int, host: str) -> None:
+        """A rank that joins is on another host."""
+        self._hosts[rank] = host
 
     def not_back(self, rank: int) -> list[Action]:
         """A rank that was lost is not started again: the round ends if the others wait for it."""
@@ -255,10 +272,11 @@ class GroupFold:
             # One that was started again: it is told where the others are, and they of it.
             return [msgspec.structs.replace(self._joined, rank=rank), self._members()]
         self._ready[rank] = event
-        if len(self._ready) < self._n_ranks:
+        if len(self._ready) < self._n_first:
             return []
-        ready = [self._ready[each] for each in range(self._n_ranks)]
-        self._joined = Join(tuple(f"{each.host}:{each.port}" for each in ready), ready[0].store)
+        ready = map(self._ready.get, range(self._n_ranks))
+        addresses = tuple(f"{each.host}:{each.port}" if each else "" for each in ready)
+        self._joined = Join(addresses, self._ready[0].store)
         return [self._joined]
 
     def _members(self) -> TellMembers:
@@ -300,7 +318,7 @@ class GroupFold:
         failure = event.failure if outcome == "failed" or lacks_blob else None
         if outcome == "evicted" and not lacks_blob:
             why = "it lost its worker" if event.failure is None else event.failure.message
-            failure = loss_of(rank, why, have_met=len(self._ready) == self._n_ranks)
+            failure = loss_of(rank, why, have_met=self._joined is not None)
         return RankEnded(
             trial=self._trial,
             attempt=self._attempt,
@@ -402,6 +420,8 @@ class Round:
 
     Parameters
     ----------
+    workers, hosts
+        Of each rank; empty for those that are absent.
     hang_timeout_s : float, optional
         See :class:`~jupyter_ddl.driving.hangs.StepWatch`.
     devices
@@ -430,8 +450,10 @@ class Round:
         devices: Sequence[str] = (),
     ) -> None:
         self._assignments = tuple(assignments)
-        self._workers = tuple(workers)
-        self._hosts = tuple(hosts)
+        self._workers = list(workers)
+        self._hosts = list(hosts)
+        self._empty = {rank for rank, worker in enumerate(workers) if not worker}
+        """Ranks without a worker: there was none, or it is lost."""
         self._do = do
         self._write_stacks = write_stacks
         self._give_up = give_up
@@ -439,6 +461,8 @@ class Round:
         self._fold = GroupFold(assignments, hosts, devices)
         self._epoch_s = now.wall_s - now.mono_s
         self._steps = StepWatch(len(workers), hang_timeout_s, now.mono_s)
+        for rank in self._empty:
+            self._steps.ended(rank)
         self._cause_due_s: float | None = None
         self._dismiss_due_s: float | None = None
         self._give_up_s: dict[int, float] = {}
@@ -510,7 +534,30 @@ class Round:
         else:
             self._steps.begin_again(rank)
             self._start_again(rank, life)
+        if lost:
+            self._empty.add(rank)
         return recorded
+
+    @property
+    def vacant(self) -> tuple[int, ...]:
+        """Ranks without a worker that could join the others if they had one."""
+        if not self.may_start_again:
+            return ()
+        return tuple(filter(self._fold.may_join, sorted(self._empty)))
+
+    def give_worker(self, rank: int, worker: str, host: str, now: Now) -> tuple[int, list[Event]]:
+        """A vacant rank is to be started at a worker: as its process of which number."""
+        self._has_changed = True
+        is_new = not self._workers[rank]
+        self._empty.remove(rank)
+        self._workers[rank], self._hosts[rank] = worker, host
+        self._fold.move(rank, host)
+        life = self._fold.begin_again(rank)
+        assert life is not None, "asked for a rank that may not join"
+        self._steps.begin_again(rank)
+        what = "a slot is free" if is_new else "there is another worker"
+        text = f"{what}: rank {rank} is started, and joins the others"
+        return life, [Notice(now.wall_s, text)]
 
     def woken(self, now: Now) -> list[Event]:
         """See which deadlines have passed."""
@@ -611,7 +658,8 @@ class Round:
                 case Join(addresses=addresses, store=store, rank=which):
                     trial = self._trial
                     join = JoinGroup(self._run_id, trial.trial, trial.attempt, addresses, store)
-                    self._signal_all(join, range(len(self._workers)) if which is None else [which])
+                    first = [n for n, worker in enumerate(self._workers) if worker]
+                    self._signal_all(join, first if which is None else [which])
                 case TellMembers(number=number, lives=lives):
                     trial = self._trial
                     who = (self._run_id, trial.trial, trial.attempt)

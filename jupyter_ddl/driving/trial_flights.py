@@ -10,7 +10,13 @@ from typing import Literal
 import msgspec
 
 from jupyter_ddl.driving.admission import round_notices
-from jupyter_ddl.driving.assignments import RunContext, make_assignment, make_group
+from jupyter_ddl.driving.assignments import (
+    RunContext,
+    by_rank,
+    joining_place,
+    make_assignment,
+    make_group,
+)
 from jupyter_ddl.driving.flights import Flight, FlightBook, evictions
 from jupyter_ddl.driving.leases import AttemptLease
 from jupyter_ddl.driving.machine import (
@@ -28,8 +34,15 @@ from jupyter_ddl.driving.machine import (
 from jupyter_ddl.driving.rounds import Round
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.protocol.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
+from jupyter_ddl.protocol.assignment import (
+    Assignment,
+    StopRun,
+    StopTrial,
+    StopWhen,
+    TrialAssignment,
+)
 from jupyter_ddl.protocol.events import Event, Notice, WorkerLeaving
+from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["TrialFlights"]
@@ -113,7 +126,10 @@ class TrialFlights:
         notices: Sequence[Event] = ()
         if spec.is_grouped:
             assignments = make_group(spec, context, batch[0], name, places, state.best_value)
-            notices = round_notices(spec, state, batch[0], len(places.workers), now.wall_s)
+            place = assignments[0].place
+            assert place is not None
+            notices = round_notices(spec, state, batch[0], place, now.wall_s)
+            places = places._replace(workers=by_rank(places.workers, place))
         else:
             alone = make_assignment(
                 spec, context, batch, name, fresh=fresh, best_value=state.best_value, places=places
@@ -124,7 +140,7 @@ class TrialFlights:
             flight.round = Round(
                 assignments,
                 places.workers,
-                [context.host_of(worker) for worker in places.workers],
+                [context.host_of(worker) if worker else "" for worker in places.workers],
                 now,
                 do=self._do,
                 write_stacks=partial(self._ask_about, flight),
@@ -136,22 +152,64 @@ class TrialFlights:
         else:
             flight.lease = AttemptLease(context.attempt_lease_s, now.mono_s)
         for assignment, worker in zip(assignments, places.workers, strict=True):
-            self.served[worker] = None
-            self._do(Send(assignment, worker))
+            if worker:
+                self._send(assignment, worker)
         return notices
+
+    def _send(self, assignment: Assignment, worker: str) -> None:
+        self.served[worker] = None
+        self._do(Send(assignment, worker))
 
     def _start_again(self, flight: Flight, rank: int, life: int) -> None:
         """Send a rank that was lost to its place once more, while the others go on."""
+        place = flight.assignments[rank].place
+        assert place is not None
+        same = msgspec.structs.replace(place, life=life)
+        self._send_again(flight, rank, same, flight.workers[rank])
+
+    def _send_again(self, flight: Flight, rank: int, place: RankPlace, worker: str) -> None:
         before = flight.assignments[rank]
-        assert before.place is not None
         name = before.assignment_id.rpartition("-r")[0]
         again = msgspec.structs.replace(
-            before,
-            assignment_id=f"{name}-r{rank}-l{life}",
-            place=msgspec.structs.replace(before.place, life=life),
+            before, assignment_id=f"{name}-r{rank}-l{place.life}", place=place
         )
-        self._book.replace(flight, rank, again)
-        self._do(Send(again, flight.workers[rank]))
+        self._book.replace(flight, rank, again, worker)
+        self._send(again, worker)
+
+    def fill(self, take: Callable[[Callable[[str], bool]], str | None], now: Now) -> list[Event]:
+        """Start ranks that have no worker where there is room, while the others go on.
+
+        Parameters
+        ----------
+        take : callable
+            Holds a slot of a worker that suits.
+        """
+        events: list[Event] = []
+        for flight in self._book:
+            if flight.round is None:
+                continue
+            for rank in flight.round.vacant:
+                worker = take(partial(self._suits, flight))
+                if worker is None:
+                    break
+                events += self._fill(flight, flight.round, rank, worker, now)
+        return events
+
+    def _fill(self, flight: Flight, of: Round, rank: int, worker: str, now: Now) -> list[Event]:
+        host = self._context.host_of(worker)
+        life, events = of.give_worker(rank, worker, host, now)
+        place = flight.assignments[rank].place
+        assert place is not None
+        n_there = sum(self._context.host_of(each) == host for each in flight.workers if each)
+        self._slots.give(self._spec.run_id, flight.workers[rank])
+        self._send_again(flight, rank, joining_place(place, life, host, n_there), worker)
+        return events
+
+    def _suits(self, flight: Flight, worker: str) -> bool:
+        """Whether a worker can reach where the ranks of a round meet."""
+        place = flight.assignments[0].place
+        assert place is not None
+        return not place.is_on_one_host or self._context.host_of(worker) in place.hosts
 
     def _ask_about(self, flight: Flight, work: Work) -> None:
         self._ask(work, flight)
@@ -166,7 +224,7 @@ class TrialFlights:
                 StopTrial(self._spec.run_id, trial, flight.open[trial], "complete", when)
                 for trial in (flight.started if counts else ())
             ]
-            for worker in dict.fromkeys(flight.workers):
+            for worker in flight.at_workers:
                 first.setdefault(worker, []).extend(stops)
         for worker, stops in first.items():
             self._do(Signal(worker, (*stops, StopRun(self._spec.run_id, when))))
@@ -183,7 +241,7 @@ class TrialFlights:
         # Of a group, rank 0 alone leaves at its next report; its round ends the others then.
         # Were all asked, each would leave at another step, and one could wait for another.
         rank = 0 if self._spec.is_grouped and when == "next_report" else None
-        workers = flight.workers[:1] if rank == 0 else tuple(dict.fromkeys(flight.workers))
+        workers = flight.workers[:1] if rank == 0 else flight.at_workers
         stop = StopTrial(self._spec.run_id, trial, flight.open[trial], reason, when, rank)
         for worker in workers:
             self._do(Signal(worker, (stop,)))

@@ -416,7 +416,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         return not len(self._flights) and not self._uncommitted
 
     def _check_groups(self, now: Now) -> None:
-        """See how long a group waits, and whether one that had to begin smaller can grow.
+        """See how long a group waits, and whether one that lacks ranks can have them.
 
         Raises
         ------
@@ -429,6 +429,8 @@ class TrialMachine(Machine[Happening, Instruction]):
             n_ranks = len(flight.workers)
             if flight.round is not None and self._places.may_grow(n_ranks, now.mono_s):
                 flight.round.ask_to_leave()
+        if self._places.may_send(now.mono_s):
+            self._record(self._flights.fill(self._places.take_joining, now))
 
     def _fill(self, now: Now) -> None:
         """Send assignments as long as there are a place and a trial for one.

@@ -8,7 +8,7 @@ stands in line, and until it has got one, no run that came later or holds more t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jupyter_ddl.placement.gpus import GpuBook, Grant
 
@@ -186,6 +186,19 @@ class SlotBook:
             self._hold(run_id, address)
         self.gpus.hold(run_id, grant)
         return grant
+
+    def take_joining(self, run_id: str, suits: Callable[[str], bool]) -> str | None:
+        """Hold a free slot of a worker that suits, for one more rank of a group that runs.
+
+        It stands in no line for it: the group goes on without.
+        """
+        n_held = self._n_held(run_id)
+        if n_held >= self.share() or self._others_first(run_id, n_held):
+            return None
+        address = next(filter(suits, self._free()), None)
+        if address is not None:
+            self._hold(run_id, address)
+        return address
 
     @property
     def n_free(self) -> int:

@@ -81,8 +81,15 @@ class RankPlace(msgspec.Struct, frozen=True):
     gpus_per_rank: int = 0
     life: int = 1
     """Processes that the rank has had in this round, with this one."""
+    absent: tuple[int, ...] = ()
+    """Ranks for which there was no slot when the round began; they join it when there is one."""
     token: str = ""
     """What the ranks of the round show each other before they share a store across hosts."""
+
+    @property
+    def is_on_one_host(self) -> bool:
+        """Whether all ranks are on one host, those included that may join."""
+        return self.n_hosts == 1 and not self.absent
 
     @property
     def n_workers(self) -> int:

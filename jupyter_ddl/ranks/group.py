@@ -228,7 +228,8 @@ class RankGroup:
             The others were not there by the deadline.
         """
         place, trial = self._place, self._trial
-        is_first, is_local = place.rank == 0, place.n_hosts == 1
+        is_first, is_local = place.rank == 0, place.is_on_one_host
+        membership.begin(place.absent)
         own = _LOOPBACK if is_local else place.hosts[place.group_rank]
         if is_first and is_local:
             self._file = StoreFile()
@@ -262,8 +263,8 @@ class RankGroup:
         if not with_torch and is_local:
             # Code that meets by torch all the same finds the others as well.
             after_import("torch.distributed", lambda: self._use_torch(joined.addresses))
-        # The others of a group that goes on have met without a rank that was lost since.
-        if with_torch and place.initialize and place.life == 1:
+        # Who joins later can't be in a process group of all, nor can the others be without it.
+        if with_torch and place.initialize and place.life == 1 and not place.absent:
             self._initialize()
 
     def rejoin(self, round_id: str) -> None:

@@ -86,7 +86,8 @@ class GroupVotes:
 
     def _all_agree(self, key: str, yes: bool) -> bool:
         self.store.set(f"{key}/{self._rank}", "1" if yes else "0")
-        votes = self.store.multi_get([f"{key}/{rank}" for rank in range(self._world_size)])
+        ranks = self._members.first(self._world_size)
+        votes = self.store.multi_get([f"{key}/{rank}" for rank in ranks])
         return all(vote == b"1" for vote in votes)
 
     def gather(self, value: Any) -> list[Any]:

@@ -7,6 +7,7 @@ what they decide by is the driver's word.
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 
 from jupyter_ddl.protocol.group import MembersChanged
 
@@ -16,9 +17,18 @@ __all__ = ["Membership", "membership"]
 class Membership:
     """Told by the control thread, read by the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, absent: Collection[int] = ()) -> None:
         self._changed = threading.Condition()
+        self._absent = frozenset(absent)
         self._latest: MembersChanged | None = None
+
+    def begin(self, absent: Collection[int]) -> None:
+        """The round begins, without these ranks."""
+        self._absent = frozenset(absent)
+
+    def first(self, world_size: int) -> list[int]:
+        """The ranks with which the round has begun."""
+        return [rank for rank in range(world_size) if rank not in self._absent]
 
     def take(self, message: MembersChanged) -> None:
         """The driver has told; an older word that comes later says nothing."""
@@ -34,7 +44,9 @@ class Membership:
 
     def lives(self, world_size: int) -> dict[int, int]:
         """By rank of those that are there, of a group that began with so many: its processes."""
-        return dict.fromkeys(range(world_size), 1) if self._latest is None else self._latest.lives
+        return (
+            dict.fromkeys(self.first(world_size), 1) if self._latest is None else self._latest.lives
+        )
 
     def wait_beyond(self, number: int, timeout_s: float) -> bool:
         """Wait until another change is told; False: none was within that time."""

@@ -102,7 +102,12 @@ def random_spec(rng: Random, kind: str, run_id: str) -> RunSpec:
     elif kind == "map":
         verb = Map("items", "item", rng.randint(1, 4), max_parallel=rng.choice((None, 2)))
     elif kind == "outliving":  # a training whose ranks go on without one of them
-        verb = Ddp(rng.choice((3, 3, 4)), strategy="ps-async", gpus_per_rank=0)
+        verb = Ddp(
+            rng.choice((3, 3, 4)),
+            min_ranks=rng.choice((None, 2)),
+            strategy="ps-async",
+            gpus_per_rank=0,
+        )
     else:
         n_ranks = rng.randint(1, 3)
         verb = Ddp(n_ranks, min_ranks=rng.choice((None, 1)), gpus_per_rank=0)

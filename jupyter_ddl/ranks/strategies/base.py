@@ -210,8 +210,9 @@ class StepStrategy(Strategy):
     def prepare_step(self, request: StepRequest) -> TrainingStep:
         import torch.distributed as dist
 
-        joins = self.company is not None and self.company.joins
-        if not joins and not dist.is_initialized():
+        place = None if self.company is None else self.company.place
+        has_none = place is not None and (place.life > 1 or place.absent)
+        if not has_none and not dist.is_initialized():
             raise ReportError(
                 "prepare_step(…) needs the process group, which is not initialised; call "
                 "torch.distributed.init_process_group() before it, or leave --no-init out"

@@ -59,7 +59,7 @@ class Circle:
 
     def begin(self) -> None:
         """Make the first circle, of all that are there."""
-        self._renew(dict.fromkeys(range(self._company.place.n_workers), 1))
+        self._renew(dict.fromkeys(self._company.first, 1))
 
     # -- meetings --------------------------------------------------------------------------------
 

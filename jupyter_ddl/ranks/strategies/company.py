@@ -48,6 +48,11 @@ class Company:
         return self.place.life > 1
 
     @property
+    def first(self) -> list[int]:
+        """The ranks with which the round has begun."""
+        return self.members.first(self.place.world_size)
+
+    @property
     def lives(self) -> dict[int, int]:
         """By rank of those that are there: which of its processes."""
         return self.members.lives(self.place.world_size)

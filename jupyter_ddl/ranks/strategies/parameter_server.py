@@ -66,7 +66,7 @@ class ParameterServer:
         self._optimizer = optimizer = request.optimizer
         self._parameters = trained(optimizer)
         self._company = company
-        self._lives = dict.fromkeys(rounds.present, 1)
+        self._lives = dict.fromkeys(range(rounds.n_workers), 1)
         self._n_told = 0
         self._n_steps, self._loss = 0, float("nan")
         self._numbers = tuple(numbers)

@@ -82,32 +82,51 @@ class SynchronousServers(StepStrategy):
                 raise TrialStopped(self._returned_server(request, self.company).serve())
             self._step = self._joined(request, self.company)
             return self._step
-        n_ranks, rank = dist.get_world_size(), dist.get_rank()
+        n_ranks, rank, first = self._first()
         n_workers = n_ranks - self.n_servers
         if n_workers < 1:
             raise ReportError(
                 f"--servers {self.n_servers} of {n_ranks} ranks leaves none to train; use fewer "
                 f"servers, or more ranks"
             )
-        # Groups of their own: with the default one, a server could wait no longer for a worker
-        # that validates than for one that is gone; which it is, the watch over hangs tells.
-        everybody = dist.new_group(backend="gloo")
-        self._workers = dist.new_group(list(range(n_workers)))
+        everybody = self._meet(first, n_workers)
         _begin_alike(request.model, everybody)
-        dist.barrier(everybody)  # who is through with it knows that nobody waits to meet others
+        everybody.barrier().wait()  # who is through with it knows that nobody waits to meet others
         owners = self._owners(request)
-        post = Post(everybody, self.exchange)
+        post = Post(everybody, self.exchange, first)
         if rank < n_workers:
             request.model.to(request.device)
             posts = dict.fromkeys(range(n_workers, n_ranks), post)
             self._step = WorkerStep(request, posts, owners, rank, self)
             return self._step
         rounds = self.rounds(n_workers)
+        for absent in set(range(n_workers)).difference(first):
+            rounds.leave(absent)
         numbers, clip_norm, counted = self._kept_by(rank - n_workers, owners, request, rounds, rank)
         servers = range(n_workers, n_ranks)
         over_servers = functools.partial(post.sum, rank, servers)
         parts = (post, rounds, request, numbers, over_servers, clip_norm)
         raise TrialStopped(ParameterServer(*parts, counted, self.company).serve())
+
+    def _first(self) -> tuple[int, int, list[int]]:
+        """How many ranks there are, the number of this one, and those that begin."""
+        if self.company is None:
+            n_ranks = dist.get_world_size()
+            return n_ranks, dist.get_rank(), list(range(n_ranks))
+        place = self.company.place
+        return place.world_size, place.rank, self.company.first
+
+    def _meet(self, first: list[int], n_workers: int) -> Any:
+        """Make the group of all that begin.
+
+        With the default one, a server could wait no longer for a worker that validates than for one
+        that is gone; which it is, the watch over hangs tells.
+        """
+        if self.company is not None:
+            return self.company.meet("begin", first)
+        everybody = dist.new_group(backend="gloo")
+        self._workers = dist.new_group(list(range(n_workers)))
+        return everybody
 
     def _kept_by(
         self, server: int, owners: list[int], request: StepRequest, rounds: Rounds, rank: int
@@ -463,5 +482,5 @@ def _begin_alike(model: Any, group: Any) -> None:
     """All ranks begin with what rank 0 has."""
     for tensor in (*model.parameters(), *model.buffers()):
         sent = tensor.detach().cpu().contiguous()
-        dist.broadcast(sent, 0, group=group)
+        group.broadcast(sent, 0).wait()
         tensor.detach().copy_(sent)

@@ -20,6 +20,7 @@ from jupyter_ddl.protocol.events import (
     RankEnded,
     RankStarted,
     RendezvousReady,
+    WorkerLeaving,
 )
 from jupyter_ddl.protocol.group import JoinGroup, MembersChanged, RankPlace
 from jupyter_ddl.testing.interleave import random_world
@@ -33,8 +34,8 @@ NOW = Now(1.0, 1000.0)
 class Group:
     """Two workers that train, a third, and a server; each at a Dask worker of its own."""
 
-    def __init__(self, **place: Any) -> None:
-        base = {"strategy": "ps-async", "world_size": 4, **place}
+    def __init__(self, absent: tuple[int, ...] = (), **place: Any) -> None:
+        base = {"strategy": "ps-async", "world_size": 4, "absent": absent, **place}
         trial = TrialAssignment(0, 1, {}, 1)
         self.assignments = [
             Assignment(
@@ -47,8 +48,8 @@ class Group:
         self.recorded: list[Event] = []
         self.round = Round(
             self.assignments,
-            ["w0", "w1", "w2", "w3"],
-            ["h"] * 4,
+            ["" if n in absent else f"w{n}" for n in range(4)],
+            ["" if n in absent else "h" for n in range(4)],
             NOW,
             do=self.done.append,
             write_stacks=lambda _: None,
@@ -57,8 +58,9 @@ class Group:
         )
 
     def met(self) -> Group:
-        for rank in range(4):
-            self.begin(rank)
+        for rank, assignment in enumerate(self.assignments):
+            if assignment.place is not None and rank not in assignment.place.absent:
+                self.begin(rank)
         self.tell(0, GroupSettled(0, 1))
         self.done.clear()
         self.recorded.clear()
@@ -341,8 +343,88 @@ def test_a_loss_of_before_is_not_the_cause_of_what_fails_later() -> None:
     assert (failure.rank, failure.type_name) == (0, "ValueError")
 
 
+def test_a_round_begins_without_ranks_for_which_there_is_no_slot() -> None:
+    group = Group(absent=(2,))
+    group.begin(0)
+    group.begin(1)
+    assert group.done == []
+    group.begin(3)
+    joins = [
+        (each.worker, control.addresses)
+        for each in group.done
+        if isinstance(each, Signal)
+        for control in each.controls
+        if isinstance(control, JoinGroup)
+    ]
+    addresses = ("h:1", "h:2", "", "h:4")
+    assert joins == [("w0", addresses), ("w1", addresses), ("w3", addresses)]
+    assert group.round.vacant == ()  # nobody joins while the others still meet
+    group.tell(0, GroupSettled(0, 1))
+    assert group.round.vacant == (2,)
+
+
+def test_a_rank_that_was_absent_joins_where_there_is_a_slot() -> None:
+    group = Group(absent=(2,)).met()
+    life, (notice,) = group.round.give_worker(2, "w9", "h9", NOW)
+    assert (life, group.round.vacant, group.again) == (2, (), [])
+    assert isinstance(notice, Notice)
+    assert notice.text == "a slot is free: rank 2 is started, and joins the others"
+    group.begin(2)
+    (started,) = [event for event in group.recorded if isinstance(event, RankStarted)]
+    assert (started.rank, started.life, started.host, started.world_size) == (2, 2, "h9", 4)
+    assert group.members == [{0: 1, 1: 1, 2: 2, 3: 1}]
+    assert {each.worker for each in group.done if isinstance(each, Signal)} == {
+        "w0",
+        "w1",
+        "w9",
+        "w3",
+    }
+
+
+def test_a_round_in_which_nobody_joined_ends_with_those_that_began() -> None:
+    group = Group(absent=(1, 2)).met()
+    group.end(0, "complete")
+    group.end(3, "complete")
+    assert group.conclusion().outcome == "complete"
+    assert [event.rank for event in group.recorded if isinstance(event, RankEnded)] == [0, 3]
+    assert group.round.vacant == ()
+
+
+def test_a_rank_whose_worker_is_lost_may_have_another_one() -> None:
+    group = Group().met()
+    group.recorded += group.round.rank_ended(1, "worker w1 is gone", NOW)
+    assert (group.again, group.round.vacant) == ([], (1,))
+    life, (notice,) = group.round.give_worker(1, "w7", "h7", NOW)
+    assert isinstance(notice, Notice)
+    assert (life, notice.text) == (
+        2,
+        "there is another worker: rank 1 is started, and joins the others",
+    )
+    # Its process dies there: it is started once more at the same place.
+    group.begin(1)
+    group.end(1, "failed", KILLED)
+    assert group.again == [(1, 3)]
+
+
+def test_nobody_joins_a_round_that_is_being_ended() -> None:
+    group = Group(absent=(2,)).met()
+    group.round.may_start_again = False
+    assert group.round.vacant == ()
+    group = Group(absent=(2,)).met()
+    group.end(0, "failed", RAISED)
+    assert group.round.vacant == ()
+
+
+def test_where_the_others_go_on_without_a_rank_its_worker_may_go() -> None:
+    group = Group().met()
+    group.tell(1, WorkerLeaving(0, 1, 30.0))
+    assert group.stopped == []
+    group.tell(0, WorkerLeaving(0, 1, 30.0))
+    assert group.stopped == [0]
+
+
 def test_promises_hold_in_random_orders_with_ranks_that_come_back() -> None:
-    n_back = n_outlived = n_servers_back = 0
+    n_back = n_outlived = n_servers_back = n_joined = 0
     for seed in range(500):
         world = random_world(seed, "outliving")
         world.run()
@@ -351,7 +433,11 @@ def test_promises_hold_in_random_orders_with_ranks_that_come_back() -> None:
             back = [e for e in run.ledger if isinstance(e, RankStarted) and e.life > 1]
             n_back += len(back)
             n_servers_back += any(event.rank == event.world_size - 1 for event in back)
+            n_joined += sum(
+                isinstance(e, Notice) and e.text.endswith("is started, and joins the others")
+                for e in run.ledger
+            )
             state = fold_all(run.ledger)
             n_outlived += bool(outlived) and state.trials[0].state == "complete"
-    counted = (n_back, n_outlived, n_servers_back)
+    counted = (n_back, n_outlived, n_servers_back, n_joined)
     assert min(counted) > 10, counted

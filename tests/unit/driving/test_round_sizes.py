@@ -21,6 +21,7 @@ from jupyter_ddl.protocol.events import (
     RunSubmitted,
     TrialCreated,
 )
+from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.verbs.ddp import Ddp
@@ -192,6 +193,17 @@ def test_moving_is_charged_to_no_budget() -> None:
 )
 def test_the_user_is_told_where_a_round_goes_on(saved: bool, n_ranks: int, text: str) -> None:
     trial = TrialAssignment(0, 2, {}, 1)
-    (notice,) = round_notices(spec_of(2), _state(saved=saved), trial, n_ranks, 5.0)
+    place = RankPlace("g", world_size=n_ranks)
+    (notice,) = round_notices(spec_of(2), _state(saved=saved), trial, place, 5.0)
     assert isinstance(notice, Notice)
     assert notice.text == text
+
+
+def test_the_user_is_told_of_a_round_that_others_join_later() -> None:
+    place = RankPlace("g", world_size=3, strategy="diloco", absent=(1, 2))
+    trial = TrialAssignment(0, 1, {}, 1)
+    (notice,) = round_notices(spec_of(3), _state(saved=True), trial, place, 5.0)
+    assert isinstance(notice, Notice)
+    assert notice.text == (
+        "started with 1 of 3 ranks: no more slots are free; the others join when some are"
+    )

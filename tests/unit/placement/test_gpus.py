@@ -7,7 +7,7 @@ import random
 import pytest
 
 from jupyter_ddl.driving.admission import admitted, check_group_fits, waiting_text
-from jupyter_ddl.driving.assignments import place_ranks
+from jupyter_ddl.driving.assignments import by_rank, joining_place, place_ranks
 from jupyter_ddl.driving.places import RoundSizes
 from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.placement.gpus import GpuBook, Grant, device_text
@@ -158,6 +158,23 @@ def test_ranks_of_a_host_see_its_gpus_in_the_order_of_their_local_ranks() -> Non
     assert [place.own_gpus for place in places] == [("G0", "G1"), ("G2", "G3"), ("G7", "G8")]
     alone = place_ranks(["a"], ["h1"], RankPlace("g"))
     assert (alone[0].gpus, alone[0].own_gpus, alone[0].device_index) == ((), (), 0)
+
+
+def test_of_a_round_with_fewer_places_than_ranks_the_last_that_train_are_absent() -> None:
+    base = RankPlace("g", strategy="ps-async", strategy_options={"servers": 2})
+    places = place_ranks(["a", "b", "c"], ["h1", "h1", "h2"], base, n_ranks=5)
+    assert [place.rank for place in places] == [0, 1, 2, 3, 4]
+    assert {(place.world_size, place.absent) for place in places} == {(5, (1, 2))}
+    assert by_rank(["a", "b", "c"], places[0]) == ("a", "", "", "b", "c")
+    assert [(p.local_rank, p.group_rank) for p in places if p.rank not in p.absent] == [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+    ]
+    joined = joining_place(places[1], 2, "h3", 0)
+    assert (joined.hosts, joined.group_rank, joined.life) == (("h1", "h2", "h3"), 2, 2)
+    assert not joined.is_on_one_host
+    assert joining_place(places[1], 2, "h2", 1).hosts == ("h1", "h2")
 
 
 def test_by_default_a_group_takes_a_gpu_each_where_there_are_as_many() -> None:

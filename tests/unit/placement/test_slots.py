@@ -189,3 +189,23 @@ def test_what_runs_hold_in_all_is_what_they_hold_at_the_workers(
         at_workers: Counter[str] = sum(slots._held.values(), Counter())
         assert slots.holders() == dict(at_workers)
         assert slots.n_slots == sum(m for _, m in slots._open_slots())
+
+
+def test_a_rank_that_joins_takes_a_free_slot_that_suits_and_stands_in_no_line() -> None:
+    slots = book(1, 1, 1, runs=("r1", "r2"))
+    assert slots.take_group("r1", 1) == ["w0"]
+    assert slots.take_joining("r1", lambda address: address == "w2") == "w2"
+    assert slots.holders() == {"r1": 2}
+    assert slots.take_joining("r1", lambda _: True) is None, "more than its share"
+    slots.leave("r2")
+    assert slots.take_joining("r1", lambda address: address == "w2") is None
+    assert slots.in_line() == set()
+    assert slots.take_joining("r1", lambda _: True) == "w1"
+
+
+def test_who_waits_for_a_first_slot_comes_before_a_rank_that_joins() -> None:
+    slots = book(2, runs=("r1", "r2", "r3"))
+    assert slots.take_group("r1", 1) == ["w0"]
+    assert slots.take_group("r2", 2) is None
+    slots.leave("r3")
+    assert slots.take_joining("r1", lambda _: True) is None
