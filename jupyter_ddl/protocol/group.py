@@ -14,6 +14,7 @@ __all__ = [
     "RankPlace",
     "SeenGpus",
     "StrategyOption",
+    "may_go_on",
     "n_servers",
     "ranks_label",
     "spans",
@@ -49,6 +50,11 @@ _GO_ON = (*_SERVED, "local-sgd", "diloco")
 def n_servers(strategy: str, options: Mapping[str, StrategyOption]) -> int:
     """How many ranks of a group keep parameters, and execute no cell behind ``prepare_step``."""
     return int(options.get("servers", 1)) if strategy in _SERVED else 0
+
+
+def may_go_on(strategy: str) -> bool:
+    """Whether ranks that train so go on when one of them is lost, and take in others."""
+    return strategy in _GO_ON
 
 
 class RankPlace(msgspec.Struct, frozen=True):
@@ -104,7 +110,7 @@ class RankPlace(msgspec.Struct, frozen=True):
         cell makes by itself nothing is known.
         """
         on_gloo = self.backend != "nccl" and not self.gpus
-        return self.strategy in _GO_ON and on_gloo and self.initialize
+        return may_go_on(self.strategy) and on_gloo and self.initialize
 
     def is_dispensable(self, rank: int) -> bool:
         """Whether the group goes on without this rank of it.

@@ -17,7 +17,7 @@ from jupyter_ddl.formats import format_counted, format_duration
 from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s, one_of
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.plugins import STRATEGIES
-from jupyter_ddl.protocol.group import CollectiveBackend, StrategyOption
+from jupyter_ddl.protocol.group import CollectiveBackend, StrategyOption, may_go_on
 from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
 from jupyter_ddl.verbs.base import Line, Verb
 from jupyter_ddl.verbs.strategy_options import ARGUMENTS, check_ranks, chosen_options, with_plan
@@ -165,8 +165,8 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             given = with_plan(self.strategy_options, namespace)
             verb = msgspec.structs.replace(verb, strategy_options=given)
         notes = []
-        shrinks = self.min_ranks is not None and self.min_ranks < self.n_ranks
-        if shrinks and not parts.calls("checkpoint", captured, modules):
+        least = self.n_ranks if may_go_on(self.strategy) else self.min_ranks or self.n_ranks
+        if least < self.n_ranks and not parts.calls("checkpoint", captured, modules):
             notes = ["the cell never calls checkpoint(…): with fewer ranks it begins at its start"]
         program, blobs, told = parts.program(captured, modules)
         # A group that restarts k times may fail k + 1 times.

@@ -57,6 +57,8 @@ def test_a_cell_without_checkpoints_that_may_shrink_gets_a_note():
     (note,) = compiled("ddp -n 2 --min-ranks 1", "x = 1").notes
     assert "never calls checkpoint(…)" in note
     assert compiled("ddp -n 2 --min-ranks 2", "x = 1").notes == ()
+    # Its other ranks join in the middle of a round.
+    assert compiled("ddp -n 2 --min-ranks 1 --strategy diloco", "x = 1").notes == ()
 
 
 def test_a_dry_run_tells_ranks_group_and_restarts_and_the_places_it_is_given():
