@@ -204,8 +204,9 @@ def test_a_rank_that_joins_takes_a_free_slot_that_suits_and_stands_in_no_line() 
 
 
 def test_who_waits_for_a_first_slot_comes_before_a_rank_that_joins() -> None:
-    slots = book(2, runs=("r1", "r2", "r3"))
+    slots = book(4, runs=("r1", "r2"))
     assert slots.take_group("r1", 1) == ["w0"]
-    assert slots.take_group("r2", 2) is None
-    slots.leave("r3")
+    assert slots.take_group("r2", 4) is None
     assert slots.take_joining("r1", lambda _: True) is None
+    slots.withdraw("r2")
+    assert slots.take_joining("r1", lambda _: True) == "w0"
