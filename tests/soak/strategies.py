@@ -1,5 +1,8 @@
 """Trains by each strategy many times in a row; in half of the runs a random rank is killed.
 
+In one of five of these it is killed with its Dask worker.  By ways that are called joining, the
+cluster grows while it trains.
+
 What comes out is compared with one process's.  ``python -m tests.soak.strategies --runs 500
 --seed 1`` ends with a table, and with a status other than 0 when a run was stuck or wrong.
 """
@@ -17,9 +20,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import psutil
+
+from jupyter_ddl.protocol.events import Notice, Reported
 from tests.leaks import end_processes, leftovers_of, new_home
+from tests.run_tools import worker_of
 
 if TYPE_CHECKING:
+    from jupyter_ddl.client.clusters import Cluster
     from jupyter_ddl.client.run import Run
 
 __all__ = ["main"]
@@ -27,6 +35,8 @@ __all__ = ["main"]
 _PATIENCE_S = 300.0
 _LONGEST_S = 0.8
 """After so long a rank is killed at the latest: about when a cell on a quiet machine is done."""
+_LONG = 60
+"""Epochs of a cell that is still there when a worker has been started."""
 
 
 class _Way(NamedTuple):
@@ -34,6 +44,8 @@ class _Way(NamedTuple):
     options: dict[str, Any]
     exact: Literal["always", "unharmed", "never"] = "always"
     """When it trains what one process does: a group that goes on without a rank does not."""
+    joins: bool = False
+    """Whether it begins with one rank less than it has in the end."""
 
 
 def _piped(schedule: str) -> _Way:
@@ -56,6 +68,10 @@ _WAYS = {
     "ps-sync": _Way(3, {"strategy": "ps-sync"}, exact="unharmed"),
     "ps-async": _Way(3, {"strategy": "ps-async"}, exact="never"),
     "two-servers": _Way(4, {"strategy": "ps-async", "servers": 2}, exact="never"),
+    "joining ps-async": _Way(4, {"strategy": "ps-async", "min_ranks": 3}, "never", joins=True),
+    "joining diloco": _Way(
+        3, {"strategy": "diloco", "sync_every": 1, "min_ranks": 2}, "never", joins=True
+    ),
     "pipeline": _piped("1f1b"),
     "gpipe": _piped("gpipe"),
     "interleaved": _piped("interleaved"),
@@ -71,10 +87,12 @@ from jupyter_ddl import checkpoint, prepare, prepare_step, report, resume
 def kill_me():
     time.sleep(after_s)
     try:
-        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        file = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return
-    os.kill(os.getpid(), 9)
+    os.write(file, str(os.getpid()).encode())
+    if not kills_worker:
+        os.kill(os.getpid(), 9)
 
 if int(os.environ.get("RANK", "0")) == victim:
     threading.Thread(target=kill_me, daemon=True).start()
@@ -99,7 +117,7 @@ if saved := resume():
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     first = saved["step"] + 1
-for epoch in range(first, 4):
+for epoch in range(first, n_epochs):
     for x, y in loader:
         step(x, y)
     report(step=epoch)
@@ -110,8 +128,8 @@ for epoch in range(first, 4):
 class Soak:
     """Runs on one cluster in a home of its own."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
-
+    def __init__(self, seed: int, folder: Path, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._chance = random.Random(seed)
         self._folder = folder
         self._n_runs = 0
@@ -128,7 +146,9 @@ class Soak:
         plan = {"0": "colwise", "2": "rowwise"}
         after_s = self._chance.uniform(0.0, _LONGEST_S)
         mark = str(self._folder / f"killed-{self._n_runs}")
-        return {"after_s": after_s, "mark": mark, "plan": plan, "pause_s": 0.01, **given}
+        kills_worker = self._chance.random() < 0.2
+        names = {"after_s": after_s, "mark": mark, "plan": plan, "pause_s": 0.01, "n_epochs": 4}
+        return {**names, "kills_worker": kills_worker, **given}
 
     def once(self, name: str, n_repeats: int) -> None:
         """One run, with a kill or without."""
@@ -139,8 +159,12 @@ class Soak:
         victim = self._chance.randrange(way.n_ranks) if n_repeats % 2 else None
         self._n_runs += 1
         names = self._names(victim=victim)
+        if way.joins:
+            names["n_epochs"] = _LONG
+            self._cluster.scale(way.n_ranks - 1)
         run = train(_CELL, way.n_ranks, namespace=names, bring=["model"], wait=False, **way.options)
         try:
+            self._disturb(run, way, names)
             run.wait(_PATIENCE_S)
             is_harmed = Path(names["mark"]).exists()
             is_exact = way.exact == "always" or (way.exact == "unharmed" and not is_harmed)
@@ -152,12 +176,36 @@ class Soak:
             what = f"failed: {error}"
         if Path(names["mark"]).exists():
             self.counts[name, "killed"] += 1
+            self.counts[name, "workers"] += names["kills_worker"]
+        events = run.events()
+        self.counts[name, "joined"] += sum(
+            isinstance(event, Notice) and event.text.endswith("joins the others")
+            for event in events
+        )
         self.counts[name, "runs"] += 1
         if what:
             self.counts[name, "stuck" if what == "stuck" else "wrong"] += 1
             killed = "nobody" if victim is None else f"rank {victim} after {names['after_s']:.3f} s"
             self.broken.append(f"{name}, run {run.id}, killed: {killed}: {what}")
             print(self.broken[-1], flush=True)
+
+    def _disturb(self, run: Run, way: _Way, names: dict[str, Any]) -> None:
+        """What is not done by the cell itself: more slots, and the end of a worker."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        mark = Path(names["mark"])
+        is_small, is_to_die = way.joins, names["victim"] is not None and names["kills_worker"]
+        while (is_small or is_to_die) and run.state not in ("complete", "failed"):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError
+            time.sleep(0.02)
+            if is_small and any(isinstance(event, Reported) for event in run.events()):
+                time.sleep(self._chance.random())
+                self._cluster.scale(way.n_ranks)
+                is_small = False
+            if is_to_die and mark.exists() and mark.read_text():
+                is_to_die = False
+                with contextlib.suppress(psutil.NoSuchProcess):  # its cell was faster
+                    worker_of(int(mark.read_text())).kill()
 
     def _wrong(self, run: Run, is_exact: bool) -> str:
         model = run.value("model")
@@ -176,8 +224,8 @@ class Soak:
 
     def table(self) -> str:
         """The figures, in Markdown."""
-        columns = ("runs", "killed", "stuck", "wrong")
-        lines = [f"| strategy | {' | '.join(columns)} |", "|---|---|---|---|---|"]
+        columns = ("runs", "killed", "workers", "joined", "stuck", "wrong")
+        lines = [f"| strategy | {' | '.join(columns)} |", "|---" * 7 + "|"]
         for name in _WAYS:
             if self.counts[name, "runs"]:
                 figures = (str(self.counts[name, column]) for column in columns)
@@ -210,13 +258,15 @@ def _soaked(options: argparse.Namespace, folder: Path, over_s: float) -> Soak:
     from jupyter_ddl.client.session import session
 
     chosen = options.only or _WAYS
-    cluster = start_cluster(n_workers=max(_WAYS[name].n_ranks for name in chosen))
+    n_workers = max(_WAYS[name].n_ranks for name in chosen)
+    cluster = start_cluster(n_workers=n_workers)
     try:
-        soak = Soak(options.seed, folder)
+        soak = Soak(options.seed, folder, cluster)
         for number in range(options.runs):
             for name in chosen:
                 if time.monotonic() < over_s:
                     soak.once(name, number)
+                    cluster.scale(n_workers)
     finally:
         cluster.stop()
         session().close()
