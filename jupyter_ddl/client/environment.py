@@ -19,6 +19,7 @@ from jupyter_ddl.environment.binder import (
 from jupyter_ddl.environment.compare import Scope, compare, kernel_environment, verdict_line
 from jupyter_ddl.environment.requirements import Configuration
 from jupyter_ddl.errors import ClusterError, EnvironmentFileError, WorkerEnvironmentError
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.facts import EnvironmentStatus, EnvironmentVerdict, Facts
 from jupyter_ddl.protocol.replies import ClusterStatus, EnvironmentResult, StatusResult
 from jupyter_ddl.protocol.requests import GetEnvironment, GetStatus, TellVerdict
@@ -223,7 +224,8 @@ def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Chec
     workers = {name: _facts[digest] for name, digest in result.workers.items()}
     notes = [problem] if problem else []
     if result.n_silent:
-        notes.append(f"{result.n_silent} workers did not report their environment in time")
+        silent = format_counted(result.n_silent, "worker")
+        notes.append(f"{silent} did not tell in time which packages are installed there")
     return Checked(verdict, workers, tuple(notes), result.apart)
 
 
