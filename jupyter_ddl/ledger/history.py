@@ -121,7 +121,7 @@ class _Fold:
         key = (event.trial, event.rank)
         self._end(key, event.at_s, "evicted")
         if event.life > 1:
-            self._mark(event.at_s, "restart", event.trial, f"rank {event.rank} joins again")
+            self._mark(event.at_s, "restart", event.trial, f"rank {event.rank} joins")
         if self._is_training:
             self._begin(key, "", event.rank, event.at_s)
         else:

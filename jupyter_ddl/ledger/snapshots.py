@@ -157,6 +157,7 @@ def group_fields(
         if ranks is None
         else _rows(ranks, min(n_rows, _N_ROWS), n_text, liveness, parts),
         "world_size": 0 if ranks is None else _world_size(ranks),
+        "n_to_come": 0 if ranks is None else _world_size(ranks) - len(ranks.started),
         "round": latest_round(state),
         "max_rounds": spec.limits.max_own_failures,
         "restarts": tuple(group.restarts),

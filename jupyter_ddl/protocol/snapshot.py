@@ -313,6 +313,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """Of a ddp run: the first ranks of the latest round, at most 64."""
     world_size: int = 0
     """Ranks of the latest round; 0 before the first."""
+    n_to_come: int = 0
+    """Of these, how many have not begun: they start now, or wait for slots and join later."""
     round: int = 0
     """Number of the latest round, from 1; 0 before the first."""
     max_rounds: int = 0

@@ -80,9 +80,16 @@ def is_group(snapshot: RunSnapshot) -> bool:
 
 
 def size_text(snapshot: RunSnapshot) -> str:
-    """How many ranks there are; empty before the first round."""
+    """How many ranks there are, of how many that there are to be; empty before the first round."""
     n = snapshot.world_size
+    if snapshot.n_to_come:
+        return f"{format_count(n - snapshot.n_to_come)} of {format_counted(n, 'rank')}"
     return format_counted(n, "rank") if n else ""
+
+
+def _n_hidden(snapshot: RunSnapshot, n_rows: int) -> int:
+    """Ranks that have begun and are not among the first rows."""
+    return max(0, snapshot.world_size - snapshot.n_to_come - n_rows)
 
 
 def round_text(snapshot: RunSnapshot, number: int | None = None) -> str:
@@ -372,7 +379,7 @@ def rank_table(snapshot: RunSnapshot, n_rows: int, limit: int) -> str:
         cells = tuple(draw(row) for row in rows)
         if any(cells):
             columns.append(Column(heading, cells, "right" if right else "left"))
-    n_hidden = max(0, snapshot.world_size - len(rows))
+    n_hidden = _n_hidden(snapshot, len(rows))
     hidden = f" · {format_count(n_hidden)} more not shown" if n_hidden else ""
     return draw_table(columns, caption=f"Ranks and their places{hidden}")
 
@@ -430,7 +437,7 @@ def group_lines(snapshot: RunSnapshot, width: int) -> list[str]:
         lines.append(f"Hang: {plain(snapshot.hang.text, _LINE_LIMIT)}")
     if snapshot.ranks:
         lines += ["", *columns_text(_text_columns(snapshot), width)]
-    n_hidden = snapshot.world_size - min(len(snapshot.ranks), _N_ROWS)
+    n_hidden = _n_hidden(snapshot, min(len(snapshot.ranks), _N_ROWS))
     if snapshot.ranks and n_hidden > 0:
         lines.append(f"… {format_count(n_hidden)} more ranks")
     texts = [verdict_text(snapshot), *restart_texts(snapshot), *notices_of(snapshot)[-5:]]

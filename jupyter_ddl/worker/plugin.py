@@ -68,6 +68,9 @@ __all__ = [
     "task_key",
 ]
 
+_TASK_PREFIX = "ddl-"
+"""Of the names of Dask tasks that execute assignments."""
+
 
 # Removes outputs of prefixes from a host; called in its worker, which runs no user code.
 
@@ -125,7 +128,7 @@ async def ask_sampler(encoded: bytes, dask_worker: Worker) -> bytes:
 
 def task_key(assignment_id: str) -> str:
     """Name of the Dask task that executes an assignment."""
-    return f"ddl-{assignment_id}"
+    return f"{_TASK_PREFIX}{assignment_id}"
 
 
 def holds(assignment_id: str, dask_worker: Worker) -> bool:
@@ -354,7 +357,9 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
 
     @property
     def _n_unfetched(self) -> int:
-        return 0 if self.files is None else len(self.files.unfetched)
+        """Assignments of which files, or what their task has returned, are still to be fetched."""
+        n_tasks = sum(str(key).startswith(_TASK_PREFIX) for key in self._worker.state.tasks)
+        return n_tasks + (0 if self.files is None else len(self.files.unfetched))
 
     def _of_run(self, run_id: str) -> list[Execution]:
         return [e for e in self._executions.values() if e.run_id == run_id]

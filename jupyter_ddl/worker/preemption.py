@@ -44,7 +44,7 @@ class Leaving:
     executions : callable
         What the worker is executing.
     n_unfetched : callable
-        Assignments whose files are still to be fetched from here.
+        Assignments of which something is still to be fetched from here.
     """
 
     def __init__(

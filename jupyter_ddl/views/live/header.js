@@ -214,9 +214,8 @@ function segments(snapshot) {
 function groupCounts(snapshot) {
   const items = [];
   const step = lastStep(snapshot.ranks);
-  if (snapshot.world_size) {
-    items.push({ text: counted(snapshot.world_size, "rank"), state: "" });
-  }
+  const { world_size: n, n_to_come: toCome } = snapshot;
+  if (n) items.push({ text: (toCome ? `${count(n - toCome)} of ` : "") + counted(n, "rank"), state: "" });
   if (snapshot.can.has_cells) {
     items.push({ text: counted(snapshot.cells.at(-1)?.number ?? 0, "cell"), state: "" });
   }

@@ -81,7 +81,7 @@ export class Ranks {
       lane,
       (line, row) => this._update(line, row, furthest, nowS),
     );
-    const hidden = snapshot.world_size - snapshot.ranks.length;
+    const hidden = snapshot.world_size - snapshot.n_to_come - snapshot.ranks.length;
     setText(this._more, hidden > 0 ? `and ${count(hidden)} more ranks` : "");
     show(this._more, hidden > 0);
   }

@@ -94,11 +94,21 @@ def _assignment(home: Home) -> Assignment:
     )
 
 
-async def _told_to_go(home: Home, *options: str) -> list[RankEvent]:
+class _DeafToTheEnd(Dispatcher):
+    """Does not get the message in which an attempt ends, and has to ask the worker for it."""
+
+    def _on_message(self, chunk: bytes) -> None:
+        if b"attempt_finished" not in chunk:
+            super()._on_message(chunk)
+
+
+async def _told_to_go(
+    home: Home, *options: str, kind: type[Dispatcher] = Dispatcher
+) -> list[RankEvent]:
     """Events of a run whose ``dask worker`` gets SIGTERM; it has ended."""
     events: list[RankEvent] = []
     async with dask_worker(*options) as (client, process):
-        dispatcher = Dispatcher(client, "events")
+        dispatcher = kind(client, "events")
         dispatcher.start()
         (worker,) = (await client.scheduler.identity())["workers"]
         work = asyncio.create_task(dispatcher.execute(_assignment(home), worker, events.extend))
@@ -129,6 +139,12 @@ def test_sigterm_of_the_first_process_has_ranks_save_before_it_ends(
     (started,) = [event for event in events if isinstance(event, AttemptStarted)]
     assert not psutil.pid_exists(started.pid)
     assert (Path(home.root) / "run" / "checkpoints" / saved.file).exists()
+
+
+def test_what_got_lost_on_the_way_is_fetched_before_the_worker_ends(home: Home) -> None:
+    events = asyncio.run(_told_to_go(home, "--no-nanny", kind=_DeafToTheEnd))
+    (end,) = [event for event in events if isinstance(event, AttemptFinished)]
+    assert end.outcome == "moved"
 
 
 async def _told_while_it_closes(after_s: float) -> None:

@@ -222,6 +222,14 @@ def test_what_is_known_of_live_ranks_stands_beside_the_record() -> None:
     assert (second.phase, second.heard_at_s) == ("", None)  # it is over
 
 
+def test_ranks_that_have_not_begun_are_to_come() -> None:
+    begin = [submitted(ddp_spec()), started(), created(0), begun(0, 1)]
+    events = [*begin, rank_begun(0, world_size=3)]
+    assert snapshot_of(fold_all(events), 1010.0).n_to_come == 2
+    events += [rank_begun(rank, world_size=3) for rank in (2, 1)]
+    assert snapshot_of(fold_all(events), 1010.0).n_to_come == 0
+
+
 def test_a_rank_that_keeps_parameters_is_not_the_one_that_others_wait_for() -> None:
     """Between two updates it waits for gradients, which no rank that trains does."""
     verb = Ddp(3, strategy="ps-sync")

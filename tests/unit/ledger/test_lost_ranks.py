@@ -45,7 +45,7 @@ def test_a_timeline_marks_the_loss_of_a_rank_and_its_return() -> None:
     marks = [(at_s, kind, text) for at_s, kind, _, text in history_of(_ledger(), [], None).marks]
     assert marks == [
         (11.0, "failed", "rank 1 was lost; the round goes on"),
-        (12.0, "restart", "rank 1 joins again"),
+        (12.0, "restart", "rank 1 joins"),
     ]
 
 

@@ -143,6 +143,14 @@ def test_ranks_that_do_not_fit_are_counted() -> None:
     assert "… 488 more ranks" in text(many)
 
 
+def test_ranks_that_are_to_join_are_not_there_yet() -> None:
+    some = replace(GROUP, ranks=GROUP.ranks[:2], world_size=4, n_to_come=2)
+    assert "2 of 4 ranks" in text_of(html(some))
+    assert "not shown" not in text_of(html(some))
+    assert "2 of 4 ranks" in text(some)
+    assert "more ranks" not in text(some)
+
+
 def test_a_group_that_waits_for_its_slots_says_so() -> None:
     empty = replace(
         GROUP, ranks=(), world_size=0, round=0, series={}, restarts=(), hang=None, notices=()
