@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -200,7 +200,13 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
         batches are shared out."""
         self.at_hand: Any = None
         """That batch itself."""
+        self.is_passed_over: Callable[[], bool] = bool
+        """Whether nobody looks at the next batch: the step passes over it."""
         super().__init__(*args, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Where it is brought back, there are no others.
+        return {**self.__dict__, "is_passed_over": bool}
 
     def share_batches(self) -> None:
         """Take ``batch_size`` for that of all ranks together, from the next pass on.
@@ -237,7 +243,22 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
         sampler.progress = start
         # Workers derive their seeds from it: other random transforms on every rank and epoch.
         self.generator.manual_seed(_mixed(sampler.seed, start, sampler.rank))
-        return self._pass(super().__iter__(), sampler, start)
+        passes = self.is_passed_over() and self.batch_size is not None
+        batches = self._after_those_passed_over() if passes else super().__iter__()
+        return self._pass(batches, sampler, start)
+
+    def _after_those_passed_over(self) -> Iterator[Any]:
+        """The batches of a pass; one that nobody looks at is the first one again, and costs nothing
+        to read."""
+        n_left, first = len(self), None
+        while n_left and self.is_passed_over():
+            if first is None:
+                indices = next(iter(self.batch_sampler))
+                first = self.collate_fn([self.dataset[index] for index in indices])
+            n_left -= 1
+            yield first
+        if n_left:
+            yield from DataLoader.__iter__(self)  # from where the sampler is by then
 
     def _pass(
         self, batches: Iterator[Any], sampler: ElasticSampler, start: Progress

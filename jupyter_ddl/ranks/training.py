@@ -116,6 +116,7 @@ class Training:
         index, count = self._share()
         prepared = prepare_loader(loader, rank=index, world_size=count, seed=self._seed)
         if isinstance(prepared, PreparedLoader) and prepared is not loader:
+            prepared.is_passed_over = self._passes_next
             self._loaders.append(prepared)
             self._give_back(len(self._loaders) - 1)
             if self._shares_batches:
@@ -189,6 +190,10 @@ class Training:
         if self._place is None or self._place.life == 1:
             return False
         return self._strategy is None or self._strategy.passes
+
+    def _passes_next(self) -> bool:
+        """Whether the next step is one that the others have made before."""
+        return self._strategy is not None and self._strategy.passes_next
 
     @property
     def n_steps(self) -> int:

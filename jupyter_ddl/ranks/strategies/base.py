@@ -89,6 +89,13 @@ class Strategy(ABC):
     done: they compute nothing, and what the cell reports in between is not told."""
     n_steps: int = 0
     """Calls of the step since the round began, counted where :attr:`company` is set."""
+    n_others: int = 0
+    """Those of the others, when this rank heard of them last."""
+
+    @property
+    def passes_next(self) -> bool:
+        """Whether it is certain that the next step passes over what the others have done."""
+        return self.passes and self.n_steps < self.n_others
 
     returns_own_loss: ClassVar[bool] = False
     """Whether a step returns the loss of this rank's samples, and not that of the whole batch."""

@@ -57,7 +57,9 @@ class LocalSgd(StepStrategy):
         else:
             self.circle = Circle(self.company, self.exchange)
             self.passes = self.company.joins
-            if not self.passes:
+            if self.passes:
+                self.n_others, _ = self.circle.place()
+            else:
                 self.circle.begin()
                 self.circle.copy_first(tensors)
         self._step = LocalStep(request, self, self._sync_every)
@@ -180,7 +182,7 @@ class LocalStep(TrainingStep):
         strategy = self._strategy
         if self._enters_at is None:
             n_steps, loss = circle.place()
-            self._loss = torch.tensor(loss)
+            self._loss, strategy.n_others = torch.tensor(loss), n_steps
             if strategy.n_steps < n_steps:
                 return True
             self._enter(circle)

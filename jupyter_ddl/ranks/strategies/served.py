@@ -250,7 +250,6 @@ class WorkerStep(TrainingStep):
         }
         self._versions = dict.fromkeys(self._servers, 0)
         self._is_first = rank == 0
-        self._n_others = 0
         self._has_begun = False
         self._known: list[int] = []
         """How often each parameter had been written to when the servers last gave it."""
@@ -267,7 +266,7 @@ class WorkerStep(TrainingStep):
         strategy = self._strategy
         strategy.n_steps += 1
         if strategy.passes:
-            if strategy.n_steps <= self._n_others:
+            if strategy.n_steps <= strategy.n_others:
                 return self._loss
             self._go_on()
         return super().__call__(*batch)
@@ -283,7 +282,7 @@ class WorkerStep(TrainingStep):
                     tensor.copy_(value)
             # Each has the whole model, and what it does not keep is as at the beginning.
             self._take(server, numbers, answer, answer.tensors[len(tensors) :])
-            self._n_others = answer.content["n_steps"]
+            self._strategy.n_others = answer.content["n_steps"]
         self._loss = torch.tensor(answer.content["loss"])
         self._strategy.passes = True
 

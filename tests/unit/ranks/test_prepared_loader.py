@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -170,3 +171,58 @@ def test_what_cannot_be_shared_out_is_refused_in_a_group_and_left_alone_without(
 def test_preparing_twice_changes_nothing() -> None:
     loader = _prepared()
     assert prepare_loader(loader, rank=0, world_size=1, seed=3) is loader
+
+
+class _Counted(Dataset[Any]):
+    """Counts how often a sample is read."""
+
+    def __init__(self) -> None:
+        self.n_read = 0
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> Any:
+        self.n_read += 1
+        return torch.tensor(index)
+
+
+@pytest.mark.parametrize("n_workers", [0, 2])
+@pytest.mark.parametrize("shares", [False, True])
+def test_batches_that_nobody_looks_at_are_counted_and_not_read(
+    shares: bool, n_workers: int
+) -> None:
+    data = _Counted()
+
+    def made() -> PreparedLoader:
+        loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=n_workers)
+        prepared: PreparedLoader = prepare_loader(loader, rank=1, world_size=2, seed=3)
+        if shares:
+            prepared.share_batches()
+        return prepared
+
+    whole = made()
+    expected = [[batch.tolist() for batch in whole] for _ in range(3)]
+    n_batches = len(expected[0])
+    loader, n_passed = made(), n_batches + 1
+    loader.is_passed_over = lambda: n_passed > 0
+    data.n_read, found = 0, []
+    for _ in range(3):
+        found.append([])
+        for batch in loader:
+            found[-1].append(batch.tolist())
+            assert not shares or loader.share_at_hand == (2, 4)
+            n_passed -= 1
+            if n_passed == 0:
+                assert data.n_read == 2 * len(batch)
+    assert found[0] == [expected[0][0]] * n_batches
+    # From the first that somebody looks at on they are those that the others have.
+    assert found[1] == [expected[1][0], *expected[1][1:]]
+    assert found[2] == expected[2]
+    assert loader.sampler.progress == Progress(3)
+
+
+def test_a_prepared_loader_can_be_pickled_wherever_it_stands() -> None:
+    loader = _prepared()
+    loader.is_passed_over = lambda: True
+    assert _samples(pickle.loads(pickle.dumps(loader))) == list(range(20))
