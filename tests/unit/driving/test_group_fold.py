@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.driving.machine import Instruction, Now, Signal
-from jupyter_ddl.driving.round_verdict import is_consequence
-from jupyter_ddl.driving.rounds import (
+from jupyter_ddl.driving.group_fold import (
     Action,
     AskToLeave,
     AwaitCause,
     GroupFold,
     Join,
-    Round,
     StopOthers,
 )
+from jupyter_ddl.driving.machine import Instruction, Now, Signal
+from jupyter_ddl.driving.round_verdict import is_consequence
+from jupyter_ddl.driving.rounds import Round
 from jupyter_ddl.ledger.fold_group import NEVER_MET
 from jupyter_ddl.protocol.assignment import Assignment, StopTrial, TrialAssignment
 from jupyter_ddl.protocol.events import (
