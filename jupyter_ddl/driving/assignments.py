@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,14 +204,20 @@ def by_rank(workers: Sequence[str], place: RankPlace) -> tuple[str, ...]:
     return tuple("" if rank in place.absent else next(given) for rank in range(place.world_size))
 
 
-def joining_place(place: RankPlace, life: int, host: str, local_rank: int) -> RankPlace:
-    """The place of a rank that joins its round on a host of that address."""
+def joining_place(place: RankPlace, life: int, host: str, taken: Collection[int]) -> RankPlace:
+    """The place of a rank that joins its round on a host of that address.
+
+    Parameters
+    ----------
+    taken
+        Local ranks of the others there.
+    """
     hosts = place.hosts if host in place.hosts else (*place.hosts, host)
     return msgspec.structs.replace(
         place,
         life=life,
         hosts=hosts,
         group_rank=hosts.index(host),
-        local_rank=local_rank,
-        local_world_size=local_rank + 1,
+        local_rank=min(set(range(len(taken) + 1)).difference(taken)),
+        local_world_size=len(taken) + 1,
     )

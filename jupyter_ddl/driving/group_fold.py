@@ -278,7 +278,8 @@ class GroupFold:
         told: list[Event] = []
         if self._is_outlived(ended):
             self._ends[rank] = ended = msgspec.structs.replace(ended, others_go_on=True)
-            text = self._lives.lose(ended)
+            begun = self._starts.get(rank)
+            text = self._lives.lose(ended, 0.0 if begun is None else event.at_s - begun.at_s)
             if rank not in self._told:
                 told = self._recorded([Notice(event.at_s, text)])
         events += self._recorded([ended]) if rank in self._starts else []

@@ -9,6 +9,8 @@ until it is back.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from jupyter_ddl.ledger.fold_group import words_of
 from jupyter_ddl.protocol.events import RankEnded
 from jupyter_ddl.protocol.group import RankPlace
@@ -17,6 +19,8 @@ __all__ = ["Lives"]
 
 _MOST_LIVES = 5
 """Processes that a rank may have in a round: one that dies again and again does so by itself."""
+_OTHERS_S = 60.0
+"""One that was lost with its worker after so long is not counted: machines come and go."""
 _PATIENCE_S = 5.0
 
 
@@ -33,6 +37,8 @@ class Lives:
         self._place = place
         self._lives = dict.fromkeys(range(n_ranks), 1)
         self._lost = set[int]() if place is None else set(place.absent)
+        self._n_lost = Counter[int]()
+        """Of its processes, those that may have been lost by their own doing."""
         self._is_settled = False
         self._n_told = 0
 
@@ -49,7 +55,7 @@ class Lives:
     def may_join(self) -> frozenset[int]:
         """The ranks that are not there now, and that the others would take in."""
         lost = self._lost & self.dispensable
-        return frozenset(rank for rank in lost if self._lives[rank] < _MOST_LIVES)
+        return frozenset(rank for rank in lost if self._n_lost[rank] < _MOST_LIVES)
 
     @property
     def dispensable(self) -> frozenset[int]:
@@ -73,7 +79,7 @@ class Lives:
             return False
         if self._place.is_awaited(end.rank):
             # Nothing is done without it: it has to be one that can be started again.
-            return _is_death(end) and self._lives[end.rank] < _MOST_LIVES
+            return _is_death(end) and self._n_lost[end.rank] + 1 < _MOST_LIVES
         if not self._place.is_dispensable(end.rank):
             return False
         if self._lives[end.rank] > 1:
@@ -81,9 +87,10 @@ class Lives:
             return end.outcome != "complete"
         return _is_loss(end)
 
-    def lose(self, end: RankEnded) -> str:
-        """A rank is there no more; returns what to tell of it."""
+    def lose(self, end: RankEnded, lived_s: float) -> str:
+        """A rank is there no more, after so long; returns what to tell of it."""
         self._lost.add(end.rank)
+        self._n_lost[end.rank] += _is_death(end) or lived_s < _OTHERS_S
         failure = end.failure
         if end.outcome == "cancelled":
             return f"rank {end.rank} was not back before the others were through"
@@ -98,7 +105,7 @@ class Lives:
 
     def begin_again(self, rank: int) -> int | None:
         """Start a rank once more, as its process of that number; None: it had its chances."""
-        if self._lives[rank] >= _MOST_LIVES:
+        if self._n_lost[rank] >= _MOST_LIVES:
             return None
         self._lives[rank] += 1
         self._lost.remove(rank)

@@ -198,11 +198,12 @@ class TrialFlights:
     def _fill(self, flight: Flight, of: Round, rank: int, worker: str, now: Now) -> list[Event]:
         host = self._context.host_of(worker)
         life, events = of.give_worker(rank, worker, host, now)
-        place = flight.assignments[rank].place
-        assert place is not None
-        n_there = sum(self._context.host_of(each) == host for each in flight.workers if each)
         self._slots.give(self._spec.run_id, flight.workers[rank])
-        self._send_again(flight, rank, joining_place(place, life, host, n_there), worker)
+        places = [each.place for each in flight.assignments if each.place is not None]
+        there = zip(places, flight.workers, strict=True)
+        others = [each for each, at in there if at and each.rank != rank and _host_of(each) == host]
+        place = joining_place(places[rank], life, host, [each.local_rank for each in others])
+        self._send_again(flight, rank, place, worker)
         return events
 
     def _suits(self, flight: Flight, worker: str) -> bool:
@@ -331,3 +332,7 @@ class TrialFlights:
         self._slots.retire(flight.workers[rank])
         self._do(Abandon(flight.assignments[rank].assignment_id))
         self._do(EndWorker(flight.workers[rank]))
+
+
+def _host_of(place: RankPlace) -> str:
+    return place.hosts[place.group_rank]

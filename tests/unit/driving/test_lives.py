@@ -406,6 +406,23 @@ def test_a_rank_whose_worker_is_lost_may_have_another_one() -> None:
     assert group.again == [(1, 3)]
 
 
+@pytest.mark.parametrize(("lived_s", "n_lives"), [(10.0, 5), (3600.0, 30)])
+def test_a_rank_that_loses_its_worker_at_once_again_and_again_does_so_by_itself(
+    lived_s: float, n_lives: int
+) -> None:
+    group = Group().met()
+    at_s, life = NOW.wall_s, 1
+    for _ in range(29):
+        started = AttemptStarted(0, 1, at_s, "w", 100, "log", 0)
+        group.tell(1, started)
+        at_s += lived_s
+        group.round.rank_ended(1, "its worker is gone", Now(at_s - 999.0, at_s))
+        if not group.round.vacant:
+            break
+        life, _ = group.round.give_worker(1, "w9", "h", NOW)
+    assert life == n_lives
+
+
 def test_nobody_joins_a_round_that_is_being_ended() -> None:
     group = Group(absent=(2,)).met()
     group.round.may_start_again = False

@@ -171,10 +171,11 @@ def test_of_a_round_with_fewer_places_than_ranks_the_last_that_train_are_absent(
         (1, 0),
         (0, 1),
     ]
-    joined = joining_place(places[1], 2, "h3", 0)
+    joined = joining_place(places[1], 2, "h3", ())
     assert (joined.hosts, joined.group_rank, joined.life) == (("h1", "h2", "h3"), 2, 2)
     assert not joined.is_on_one_host
-    assert joining_place(places[1], 2, "h2", 1).hosts == ("h1", "h2")
+    there = joining_place(places[1], 2, "h1", (0, 1, 3))
+    assert (there.hosts, there.local_rank, there.local_world_size) == (("h1", "h2"), 2, 4)
 
 
 def test_by_default_a_group_takes_a_gpu_each_where_there_are_as_many() -> None:
