@@ -260,6 +260,11 @@ class Circle:
         """Rank 0 tells those that are outside how far the others are; not collective."""
         self._store.set(_PLACE, json.dumps([n_steps, loss]))
 
+    @property
+    def n_told(self) -> int:
+        """Steps that the others had made at their last meeting; 0 where nobody has told."""
+        return int(self.place()[0]) if self._store.check([_PLACE]) else 0
+
     def place(self) -> tuple[int, float]:
         """How far the others were at their last meeting; waits for one; not collective."""
         n_steps, loss = json.loads(self._told(_PLACE, "the others"))
