@@ -28,12 +28,12 @@ import time
 import torch
 torch.manual_seed(rank())
 model = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0005)
 step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
 x, y = torch.ones(4, 3), torch.ones(4, 1)
 for number in range(10**9):
     loss = step(x, y).item()
-    report(step=number, reduce="sum", n_ranks=1.0, loss=loss)
+    report(step=number, reduce="mean", loss=loss)
     time.sleep(0.01)
 """
 """A report of each step, without an end of its own and without a checkpoint."""
@@ -42,7 +42,7 @@ STRATEGIES = {
     "ps-async": {},
     "ps-sync": {},
     "local-sgd": {"sync_every": 4},
-    "diloco": {"sync_every": 4},
+    "diloco": {"sync_every": 4, "outer_lr": 1.0, "outer_momentum": 0.0},
 }
 
 

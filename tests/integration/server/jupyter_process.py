@@ -142,6 +142,9 @@ class JupyterServer:
         return browser
 
 
+_STATES = ("clusters", "runs")
+
+
 class Browser:
     """One open panel."""
 
@@ -190,9 +193,18 @@ class Browser:
     def wait_kind(
         self,
         kind: str,
-        wanted: Callable[[dict[str, Any]], bool] = lambda _: True,
+        wanted: Callable[[dict[str, Any]], bool] | None = None,
         timeout_s: float = PATIENCE_S,
     ) -> dict[str, Any]:
+        """The first message of a kind from now on that is wanted.
+
+        One that tells how things are is told when that changes: the newest, too, may be it.
+        """
+        if wanted is None:
+            return self.wait(lambda m: m["kind"] == kind, timeout_s)
+        newest = next((m for m in reversed(self.seen) if m["kind"] == kind), None)
+        if kind in _STATES and newest is not None and wanted(newest):
+            return newest
         return self.wait(lambda m: m["kind"] == kind and wanted(m), timeout_s)
 
     def watch_run(
