@@ -18,7 +18,8 @@ from jupyter_ddl.protocol.group import RankPlace
 __all__ = ["Lives"]
 
 _MOST_LIVES = 5
-"""Processes that a rank may have in a round: one that dies again and again does so by itself."""
+"""So many processes of a rank may be lost in a round: one that dies again and again does so by
+itself."""
 _OTHERS_S = 60.0
 """One that was lost with its worker after so long is not counted: machines come and go."""
 _PATIENCE_S = 5.0

@@ -17,9 +17,9 @@ __all__ = ["Membership", "membership"]
 class Membership:
     """Told by the control thread, read by the others."""
 
-    def __init__(self, absent: Collection[int] = ()) -> None:
+    def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._absent = frozenset(absent)
+        self._absent: frozenset[int] = frozenset()
         self._latest: MembersChanged | None = None
 
     def begin(self, absent: Collection[int]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from distributed import Worker, WorkerPlugin, get_worker
+from distributed.core import Status
 
 from jupyter_ddl.background import BackgroundTasks
 from jupyter_ddl.errors import LaunchError
@@ -358,8 +359,11 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
     @property
     def _n_unfetched(self) -> int:
         """Assignments of which files, or what their task has returned, are still to be fetched."""
-        n_tasks = sum(str(key).startswith(_TASK_PREFIX) for key in self._worker.state.tasks)
-        return n_tasks + (0 if self.files is None else len(self.files.unfetched))
+        n_files = 0 if self.files is None else len(self.files.unfetched)
+        if self._worker.status in (Status.closing, Status.closed):
+            return n_files  # the scheduler is gone, too, and would tell of no task's end
+        tasks = self._worker.state.tasks
+        return n_files + sum(str(key).startswith(_TASK_PREFIX) for key in tasks)
 
     def _of_run(self, run_id: str) -> list[Execution]:
         return [e for e in self._executions.values() if e.run_id == run_id]

@@ -20,7 +20,7 @@ class Rounds:
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self.present = set(range(n_workers))
-        """Those that are waited for, or may come at any time."""
+        """Those that are waited for."""
         self.version = 0
         """Updates so far."""
         self.staleness: Counter[int] = Counter()

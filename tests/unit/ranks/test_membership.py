@@ -33,6 +33,14 @@ def test_an_older_word_that_comes_later_says_nothing() -> None:
     assert not members.wait_beyond(3, 0.0)
 
 
+def test_who_was_absent_at_the_beginning_is_there_when_the_driver_tells_so() -> None:
+    members = Membership()
+    members.begin((1,))
+    assert (members.first(3), members.lives(3)) == ([0, 2], {0: 1, 2: 1})
+    members.take(MembersChanged("r", 0, 1, 1, {0: 1, 1: 2, 2: 1}))
+    assert (members.first(3), members.lives(3)) == ([0, 2], {0: 1, 1: 2, 2: 1})
+
+
 def _side_by_side(*calls: Callable[[], Any]) -> list[Any]:
     found: list[Any] = [None] * len(calls)
 
