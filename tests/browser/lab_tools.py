@@ -28,6 +28,7 @@ __all__ = [
     "OUT",
     "THEMES",
     "Lab",
+    "look_at",
     "open_notebook",
     "press_twice",
     "run_cell",
@@ -35,6 +36,7 @@ __all__ = [
     "served_lab",
     "set_theme",
     "take",
+    "view_at",
     "wait_done",
 ]
 
@@ -186,6 +188,27 @@ def wait_ready(page: Page) -> None:
 def cell_at(page: Page, index: int) -> Locator:
     """A cell of the open notebook, by its place."""
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").nth(index)
+
+
+def view_at(page: Page, index: int) -> Locator:
+    """The live view in the output of a cell, once it draws."""
+    return look_at(cell_at(page, index), ".ddl-live[data-run]")
+
+
+def look_at(cell: Locator, selector: str) -> Locator:
+    """Something in the output of a cell, once it is visible.
+
+    A view begins when it is in sight, and those above it push it out of there while they grow.
+    """
+    output = cell.locator(".jp-Cell-outputArea")
+    found = output.locator(selector).first
+
+    def is_visible() -> bool:
+        output.scroll_into_view_if_needed()
+        return found.is_visible()
+
+    until(is_visible, 20, f"{selector} in sight")
+    return found
 
 
 def run_cell(page: Page, index: int, *, wait: bool = True, timeout_s: float = 60.0) -> Locator:

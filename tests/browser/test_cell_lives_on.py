@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.lab_tools import (
     Lab,
     cell_at,
+    look_at,
     open_notebook,
     run_cell,
     serious_findings,
@@ -28,9 +29,7 @@ _SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 
 def _view(page: Page, index: int) -> Locator:
     """The view that the panel's server feeds."""
-    found = cell_at(page, index).locator(".jp-ddl-cell .ddl-live[data-run]")
-    expect(found).to_be_visible()
-    return found
+    return look_at(cell_at(page, index), ".jp-ddl-cell .ddl-live[data-run]")
 
 
 def _goes_on(page: Page, view: Locator) -> None:

@@ -16,6 +16,7 @@ from tests.browser.lab_tools import (
     run_cell,
     set_theme,
     take,
+    view_at,
     wait_done,
 )
 from tests.leaks import processes_of
@@ -76,14 +77,6 @@ def errors(page: Page) -> list[str]:
     return found
 
 
-def view_of(page: Page, index: int = 1) -> Locator:
-    """The live view of a cell, once it draws."""
-    cell_at(page, index).locator(".jp-Cell-outputArea").scroll_into_view_if_needed()
-    view = cell_at(page, index).locator(".ddl-live[data-run]")
-    expect(view).to_be_visible()
-    return view
-
-
 def n_finished(view: Locator) -> int:
     return int(view.locator("[role=progressbar]").get_attribute("aria-valuenow") or 0)
 
@@ -123,7 +116,7 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     open_notebook(page, lab, "search.ipynb", START, SLOW_SEARCH, SEARCH)
     run_cell(page, 0)
     run_cell(page, 1, wait=False)
-    view = view_of(page)
+    view = view_at(page, 1)
     stop = view.get_by_role("button", name="Stop trial 0")
     stop.click()
     expect(view.locator(".ddl-counts")).to_contain_text("cancelled")
@@ -133,7 +126,7 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     wait_done(page, 1, 20)
 
     run_cell(page, 2, wait=False)
-    view = view_of(page, 2)
+    view = view_at(page, 2)
     until(lambda: n_finished(view) >= 6, 60, "six trials")
     line = view.locator(".ddl-dots").first.get_attribute("d")
     before = n_finished(view)
@@ -168,7 +161,7 @@ def test_a_training_is_watched_rank_by_rank(lab: Lab, page: Page, errors: list[s
     open_notebook(page, lab, "ddp.ipynb", START, DDP)
     run_cell(page, 0)
     run_cell(page, 1, wait=False)
-    view = view_of(page)
+    view = view_at(page, 1)
     lanes = view.locator("tbody tr", has=page.locator(".ddl-lane"))
     expect(lanes).to_have_count(2)
     expect(lanes.first).to_contain_text("running")
@@ -198,7 +191,7 @@ def test_stages_of_a_pipeline_are_drawn_while_it_runs_and_afterwards(
     open_notebook(page, lab, "stages.ipynb", START, STAGES)
     run_cell(page, 0)
     run_cell(page, 1, wait=False)
-    view = view_of(page)
+    view = view_at(page, 1)
     stages = view.get_by_role("img", name="What each rank of the pipeline computes")
     expect(stages).to_be_visible()
     former = stages.get_attribute("src")
@@ -211,7 +204,7 @@ def test_stages_of_a_pipeline_are_drawn_while_it_runs_and_afterwards(
     wait_done(page, 1, 20)
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.reload()
-    expect(view_of(page).get_by_role("img", name="What each rank of the")).to_be_visible()
+    expect(view_at(page, 1).get_by_role("img", name="What each rank of the")).to_be_visible()
     assert errors == []
 
 
@@ -219,12 +212,12 @@ def test_a_page_that_is_loaded_again_shows_the_run_as_it_is(lab: Lab, page: Page
     open_notebook(page, lab, "again.ipynb", START, SEARCH.replace("search ", "search -a "), "1 + 1")
     run_cell(page, 0)
     run_cell(page, 1)
-    view = view_of(page)
+    view = view_at(page, 1)
     until(lambda: n_finished(view) >= 2, 60, "two trials")
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     before = n_finished(view)
     page.reload()
-    view = view_of(page)
+    view = view_at(page, 1)
     assert n_finished(view) >= before
     until(lambda: n_finished(view) > before, 30, "news after the reload")
     button(view, "Stop").click()
@@ -242,12 +235,12 @@ def test_a_page_that_is_loaded_again_while_the_cell_runs_shows_and_stops_it(
     open_notebook(page, lab, "busy.ipynb", START, SEARCH)
     run_cell(page, 0)
     run_cell(page, 1, wait=False)
-    view = view_of(page)
+    view = view_at(page, 1)
     until(lambda: n_finished(view) >= 2, 60, "two trials")
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     before = n_finished(view)
     page.reload()
-    view = view_of(page)
+    view = view_at(page, 1)
     until(lambda: n_finished(view) > before, 30, "news after the reload")
     button(view, "Other ways to stop").click()
     press_twice(button(view, "Stop now"), "Really stop now?")

@@ -10,11 +10,13 @@ from jupyter_ddl.recording.lines import read_recording
 from tests.browser.lab_tools import (
     Lab,
     cell_at,
+    look_at,
     open_notebook,
     run_cell,
     serious_findings,
     set_theme,
     take,
+    view_at,
     wait_ready,
 )
 from tests.browser.panel_tools import (
@@ -29,12 +31,6 @@ from tests.browser.panel_tools import (
 _NAME = "gestures.ipynb"
 _SECOND, _ATTACH, _ATTACH_DAMAGED = 3, 4, 5
 _CLIPBOARD = "() => navigator.clipboard.readText()"
-
-
-def _view(page: Page, index: int) -> Locator:
-    found = cell_at(page, index).locator(".ddl-live[data-run]").first
-    expect(found).to_be_visible()
-    return found
 
 
 def _tab(page: Page, name: str) -> None:
@@ -78,7 +74,7 @@ def test_runs_that_are_over_are_attached_exported_copied_and_compared(
 
 def _attached_view_has_all(page: Page) -> None:
     run_cell(page, _ATTACH)
-    view = _view(page, _ATTACH)
+    view = view_at(page, _ATTACH)
     expect(view).to_have_attribute("data-state", "complete")
     expect(view.locator(".ddl-strand").first).to_be_attached()
     rows = view.get_by_label("Trials", exact=True).locator("tbody tr")
@@ -158,9 +154,9 @@ def _damaged_in_the_middle(page: Page, lab: Lab) -> None:
     page.reload()
     wait_ready(page)
     output = cell_at(page, _SECOND).locator(".jp-Cell-outputArea")
-    output.scroll_into_view_if_needed()
-    expect(output.get_by_role("alert")).to_contain_text("The record can't be read")
-    expect(output.get_by_role("alert")).to_contain_text(f"`%runs repair {run_id}` keeps the")
+    alert = look_at(cell_at(page, _SECOND), "[role=alert]")
+    expect(alert).to_contain_text("The record can't be read")
+    expect(alert).to_contain_text(f"`%runs repair {run_id}` keeps the")
     for name in ("go on", "Resume", "Stop"):
         expect(output.get_by_role("button", name=name)).to_have_count(0)
     take(page, "gestures-damaged")

@@ -17,6 +17,7 @@ from tests.browser.lab_tools import (
     run_cell,
     serious_findings,
     take,
+    view_at,
 )
 from tests.browser.panel_tools import LOAD, search_cell
 from tests.until import until
@@ -70,10 +71,10 @@ def test_it_is_alive_without_a_kernel(lab: Lab, page: Page, saved: str) -> None:
     (lab.home.work / "gone.ipynb").write_text(json.dumps(notebook))
     page.goto(f"{lab.address}/lab/tree/gone.ipynb?token={lab.token}&reset")
     page.locator(".jp-Dialog button", has_text="No Kernel").click()
-    search, training = (cell_at(page, index).locator(".ddl-live[data-run]") for index in (2, 3))
+    search = view_at(page, 2)
     expect(search).to_contain_text("6 of 6 trials")
     expect(search.locator("tr", has_text="complete")).to_have_count(6)
-    cell_at(page, 3).scroll_into_view_if_needed()  # a view begins when it is in sight
+    training = view_at(page, 3)
     expect(training.locator("tr", has=page.locator(".ddl-lane"))).to_have_count(2)
     for each in (search, training):
         expect(each).to_have_attribute("data-state", "complete")
