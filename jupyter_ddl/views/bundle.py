@@ -76,7 +76,13 @@ def _tight(source: str) -> str:
             return line
         return _SPACED.sub(lambda found: found[1] or found[2], line)
 
-    return "\n".join(map(squeezed, source.split("\n")))
+    return "".join(map(_joined, map(squeezed, source.split("\n"))))
+
+
+def _joined(line: str) -> str:
+    """With a line's end where the next line could not follow at once."""
+    is_open = line.endswith((";", "{", ",")) and "//" not in line
+    return line if is_open else f"{line}\n"
 
 
 def _add(

@@ -151,20 +151,29 @@ export class Trials {
     return snapshot.can.has_objective ? ["value", snapshot.mode !== "min"] : ["number", true];
   }
 
-  /** Rows keep their order while one points at them, and while sorting them would take too long. */
+  /**
+   * Rows keep their places while one points at them, and new ones come below them; all stay as they are while sorting
+   * them would take too long.
+   */
   _sorted() {
     const { _snapshot: snapshot, _columns: columns } = this;
     const pulled = `${snapshot.run_id} ${this._selection.version}`;
     const key = `${pulled} ${columns.version}`;
     const isPulled = !this._orderKey.startsWith(`${pulled} `);
     const nowMs = Date.now();
-    if (key === this._orderKey || (!isPulled && (this._isHeld || nowMs < this._nextMs))) return;
+    if (key === this._orderKey || (!isPulled && nowMs < this._nextMs)) return;
     const [sort, descending] = this._howSorted(snapshot);
     const wanted = this._filter.value;
     const order = orderOf(columns, { sort, descending, wanted, metric: snapshot.metric, mask: this._selection.mask(columns) });
     const pinned = new Set(wanted.trim() === "" ? this._running(order) : []);
-    this._order = pinned.size === 0 ? order : [...pinned, ...order.filter((row) => !pinned.has(row))];
-    this._orderKey = key;
+    const anew = pinned.size === 0 ? order : [...pinned, ...order.filter((row) => !pinned.has(row))];
+    if (this._isHeld && !isPulled) {
+      const known = new Set(this._order);
+      this._order = this._order.concat(anew.filter((row) => !known.has(row)));
+    } else {
+      this._order = anew;
+      this._orderKey = key;
+    }
     const tookMs = Date.now() - nowMs;
     this._nextMs = tookMs > LONG_MS ? nowMs + REST_FACTOR * tookMs : 0;
   }
