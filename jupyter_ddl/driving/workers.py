@@ -14,7 +14,7 @@ from distributed import Client
 from jupyter_ddl.driving.calls import WorkerLostError, decoded
 from jupyter_ddl.protocol.group import SeenGpus
 from jupyter_ddl.protocol.reading import msgpack_decoder
-from jupyter_ddl.ranks.gpus import describe_gpus
+from jupyter_ddl.worker.seen_gpus import describe_gpus
 
 __all__ = ["WorkerInfo", "WorkerWatch"]
 
