@@ -7,6 +7,7 @@ test.  Screenshots go to ``out/browser`` (see :func:`lab_tools.take`).
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,8 +59,17 @@ def page(chromium: Browser) -> Iterator[Page]:
     context = chromium.new_context(viewport={"width": 1100, "height": 1000})
     opened = context.new_page()
     opened.set_default_timeout(PATIENCE_S * 1000)
+    _slow_down(opened)
     yield opened
     context.close()
+
+
+def _slow_down(page: Page) -> None:
+    """Give the page a processor as many times slower as ``JUPYTER_DDL_TEST_SLOW_PAGE`` says."""
+    rate = float(os.environ.get("JUPYTER_DDL_TEST_SLOW_PAGE", "1"))
+    if rate > 1:
+        session = page.context.new_cdp_session(page)
+        session.send("Emulation.setCPUThrottlingRate", {"rate": rate})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 
 import psutil
 import pytest
@@ -82,13 +84,30 @@ def n_finished(view: Locator) -> int:
 
 
 def zygote_with_a_trial(lab: Lab) -> psutil.Process:
-    """One that is a fork of the zygotes' source, and has forked a process for a trial."""
-    below = {
-        each.pid: each
-        for each in processes_of(lab.home)
-        if "jupyter_ddl.ranks.zygote_source" in each.cmdline()
-    }
-    return next(each for each in below.values() if each.ppid() in below and each.children())
+    """One that is a fork of the zygotes' source, and has forked a process for a trial.
+
+    The trial is half through: it takes 1.2 s, and one that has just told its end is not lost.
+    """
+
+    def is_half_through(trial: psutil.Process) -> bool:
+        return 0.2 < time.time() - trial.create_time() < 0.8
+
+    def found() -> psutil.Process | None:
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
+            below = {
+                each.pid: each
+                for each in processes_of(lab.home)
+                if "jupyter_ddl.ranks.zygote_source" in each.cmdline()
+            }
+            forks = (each for each in below.values() if each.ppid() in below)
+            for each in forks:
+                if any(map(is_half_through, each.children())):
+                    return each
+        return None
+
+    zygote = until(found, 20, "a trial that is half through")
+    assert zygote is not None
+    return zygote
 
 
 def take_in_both_themes(page: Page, view: Locator, name: str) -> None:

@@ -49,7 +49,7 @@ def _cells(packages: Path, cure: Path) -> list[str]:
         f"acc = x if Path({str(cure)!r}).exists() else 1 / 0\n",
         "%%distribute map --over item in [1] --name tiny\nimport ddltiny\nddltiny.__version__",
         search_cell("waits", 2, 1),
-        "%%distribute ddp -n 1 --hang-timeout 3 --name hangs\n"
+        "%%distribute ddp -n 1 --hang-timeout 3 --max-restarts 1000 --name hangs\n"
         "import time\nreport(step=0, loss=1.0)\ntime.sleep(600)",
     ]
 

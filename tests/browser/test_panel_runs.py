@@ -41,7 +41,7 @@ def _cell_of_trial(page: Page, number: int) -> Locator:
 
 
 def test_a_trial_and_a_run_are_stopped_while_their_cell_runs(lab: Lab, page: Page) -> None:
-    open_beside(page, lab, "stops.ipynb", search_cell("long", 200, 100))
+    open_beside(page, lab, "stops.ipynb", search_cell("long", 200, 3000))
     run_cell(page, 2, wait=False)
     live = run_page(page, "long")
     live.locator("button[data-trial='0']").click()
@@ -69,7 +69,7 @@ def test_buttons_of_a_cell_go_through_the_panel_while_the_kernel_is_busy(
             socket.on("framesent", lambda frame: sent.append(str(frame)))
 
     page.on("websocket", listen)
-    open_beside(page, lab, "relay.ipynb", search_cell("relayed", 200, 100))
+    open_beside(page, lab, "relay.ipynb", search_cell("relayed", 200, 3000))
     output = run_cell(page, 2, wait=False)
     output.locator("button[data-trial='1']").click()
     expect(output.locator("tr", has=_cell_of_trial(page, 1))).to_contain_text("cancelled")
