@@ -80,7 +80,7 @@ def _tight(source: str) -> str:
 
 
 def _joined(line: str) -> str:
-    """With a line's end where the next line could not follow at once."""
+    """A line with its end, or without where the next one may follow it at once."""
     is_open = line.endswith((";", "{", ",")) and "//" not in line
     return line if is_open else f"{line}\n"
 
