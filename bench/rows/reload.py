@@ -38,7 +38,12 @@ def main() -> None:
         page.wait_for_selector(".ddl-live[data-run]")
         page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
         rounds = [_reload(page) for _ in range(2 if is_quick() else 5)]
-    tell({key: [times[key] for times in rounds] for key in rounds[0]})
+    tell(
+        {
+            key: [times[key] for times in rounds if key in times]
+            for key in ("cells_s", "kernel_s", "view_s")
+        }
+    )
 
 
 def _reload(page: Page) -> dict[str, float]:
@@ -62,8 +67,10 @@ def _reload(page: Page) -> dict[str, float]:
     page.wait_for_selector(".ddl-live[data-run]")
     view = time.perf_counter()
     page.remove_listener("websocket", opened)
-    kernel = answered[0] if answered else float("nan")
-    return {"cells_s": cells - began, "kernel_s": kernel - began, "view_s": view - began}
+    times = {"cells_s": cells - began, "view_s": view - began}
+    if answered:  # else the view has shown the run before
+        times["kernel_s"] = answered[0] - began
+    return times
 
 
 if __name__ == "__main__":

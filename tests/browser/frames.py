@@ -1,4 +1,4 @@
-"""What crosses the websockets between a page and its kernels."""
+"""What crosses the websockets between a page and its kernels, or the panel's server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _ANSWER = re.compile(rb'"kind": ?"log", ?"id": ?(\d+)')
 
 
 class Frames:
-    """Counts what kernels' websockets bring, and times answers to questions for logs."""
+    """Counts what websockets bring, and times answers to questions for logs.
+
+    With the panel's extension a view asks the server, which answers past a busy kernel.
+    """
 
     def __init__(self, page: Page) -> None:
         self.n_messages = 0
@@ -25,7 +28,7 @@ class Frames:
         page.on("websocket", self._open)
 
     def _open(self, socket: WebSocket) -> None:
-        if "/channels" in socket.url:
+        if "/channels" in socket.url or "/jupyter-ddl/" in socket.url:
             socket.on("framereceived", self._received)
             socket.on("framesent", self._sent)
 
