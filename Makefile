@@ -20,11 +20,13 @@ DEPTH  := tests/contract $(addprefix tests/integration/,backends environment fau
 GROUPS := $(addprefix tests/integration/,ddp groups)
 # Tests in parallel processes, a file in one of them: what its fixtures make is made once.  In the order
 # above: files of one folder share a cluster, and what has few tests that take long is not begun last.
-FILES  := --dist loadfile --no-loadscope-reorder
+# Where a process of tests dies, its test is named and the suite ends: one that is replaced makes
+# pytest-xdist wait for ever.
+FILES  := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 PARALLEL := -n 2 $(FILES)
 # Those that wait for kernels and pages, and those that wait for clusters and ranks half of the time.
 WAITING := -n 3 $(FILES)
-RESTING := -n 4 $(FILES)
+RESTING := -n 5 $(FILES)
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
