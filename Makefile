@@ -26,7 +26,7 @@ FILES  := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 PARALLEL := -n 2 $(FILES)
 # Those that wait for kernels and pages, and those that wait for clusters and ranks half of the time.
 WAITING := -n 3 $(FILES)
-RESTING := -n 5 $(FILES)
+RESTING := -n 4 $(FILES)
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
