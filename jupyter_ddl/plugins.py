@@ -183,14 +183,14 @@ STRATEGIES = PluginKind(
     "jupyter_ddl.strategies",
     "jupyter_ddl.ranks.strategies.base:Strategy",
     {
-        "ddp": "jupyter_ddl.ranks.strategies.data_parallel:DataParallel",
-        "fsdp": "jupyter_ddl.ranks.strategies.fully_sharded:FullySharded",
-        "dp": "jupyter_ddl.ranks.strategies.one_process:OneProcess",
-        "local-sgd": "jupyter_ddl.ranks.strategies.local:LocalSgd",
-        "diloco": "jupyter_ddl.ranks.strategies.local:DiLoCo",
-        "ps-sync": "jupyter_ddl.ranks.strategies.served:SynchronousServers",
-        "ps-async": "jupyter_ddl.ranks.strategies.served:AsynchronousServers",
-        "pipeline": "jupyter_ddl.ranks.strategies.pipeline:Pipeline",
+        "ddp": "jupyter_ddl.ranks.strategies.ddp.strategy:DataParallel",
+        "fsdp": "jupyter_ddl.ranks.strategies.fsdp.strategy:FullySharded",
+        "dp": "jupyter_ddl.ranks.strategies.dp:OneProcess",
+        "local-sgd": "jupyter_ddl.ranks.strategies.local_sgd.strategy:LocalSgd",
+        "diloco": "jupyter_ddl.ranks.strategies.local_sgd.strategy:DiLoCo",
+        "ps-sync": "jupyter_ddl.ranks.strategies.parameter_server.strategy:SynchronousServers",
+        "ps-async": "jupyter_ddl.ranks.strategies.parameter_server.strategy:AsynchronousServers",
+        "pipeline": "jupyter_ddl.ranks.strategies.pipeline.strategy:Pipeline",
     },
 )
 

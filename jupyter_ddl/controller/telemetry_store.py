@@ -1,7 +1,8 @@
-"""What the machines of a run did, kept beside its ledger for recordings: thin, bounded, no event.
+"""What workers measured, kept for views and for recordings; no event, and nothing depends on it.
 
-A file of JSON lines, one sample each.  It may lack samples and it may be missing: nothing depends
-on it, and a full disk stops it silently.
+:class:`TelemetryStore` holds the last samples of every worker: what strips, heat maps and lists are
+drawn from.  :class:`TelemetryRecord` keeps a thin part of them beside a run's ledger, a JSON line
+each: it may lack samples and it may be missing, and a full disk stops it silently.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ _COLLECTIVE_FILES = (
     "torch/distributed/",
     "torch/nn/parallel/distributed.py",
     "jupyter_ddl/ranks/group_votes.py",
-    "jupyter_ddl/ranks/strategies/circle.py",
+    "jupyter_ddl/ranks/strategies/local_sgd/circle.py",
     "jupyter_ddl/ranks/strategies/company.py",
 )
 _BACKWARD_FILES = ("torch/autograd/",)

@@ -274,7 +274,7 @@ class Training:
             if self.strategy is not None and "strategy" in private:
                 self.strategy.restore_extra(private["strategy"])
         if self._place is not None and "torch" in sys.modules:
-            from jupyter_ddl.ranks.strategies.data_parallel import accept_plain_state
+            from jupyter_ddl.ranks.strategies.ddp.strategy import accept_plain_state
 
             accept_plain_state()
         return state
@@ -319,11 +319,11 @@ class Training:
         return gathered(value, keep=True) if isinstance(value, torch.Tensor) else value
 
     def _plain_module(self, model: Any) -> Any:
-        from jupyter_ddl.ranks.strategies.data_parallel import DataParallel
+        from jupyter_ddl.ranks.strategies.ddp.strategy import DataParallel
 
         if is_sharded(model):
             # Also of a model that the cell has sharded by itself.
-            from jupyter_ddl.ranks.strategies.fully_sharded import FullySharded
+            from jupyter_ddl.ranks.strategies.fsdp.strategy import FullySharded
 
             return FullySharded().unwrap(model)
         model = DataParallel().unwrap(model)

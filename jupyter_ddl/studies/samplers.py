@@ -1,5 +1,8 @@
 """Which sampler a spec means, and the two that need no history: grid and random.
 
+Built-in samplers derive from :class:`LocalSampler`.  One of a package is user code: it derives from
+:class:`jupyter_ddl.Sampler` (in ``protocol/sampling.py``), and runs in a rank process.
+
 The study asks and tells a sampler in an order that depends on trial numbers only (see
 ``study``), so every sampler here gives the same trial list for the same spec and seed.
 """

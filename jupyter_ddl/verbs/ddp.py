@@ -10,7 +10,7 @@ import msgspec
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.names import read_names
 from jupyter_ddl.cell.options import ADMISSION, COMMON, PROFILE, CellOptions
-from jupyter_ddl.cell.parts import CellParts
+from jupyter_ddl.cell.program import CellParts
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_counted, format_duration

@@ -14,7 +14,7 @@ import msgspec
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.names import read_names
 from jupyter_ddl.cell.options import COMMON, MANY_TRIALS, PROFILE, CellOptions
-from jupyter_ddl.cell.parts import CellParts
+from jupyter_ddl.cell.program import CellParts
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CaptureError, CellError, OptionError
 from jupyter_ddl.grammar import Argument, Group, argument, identifier

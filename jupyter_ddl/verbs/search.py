@@ -16,7 +16,7 @@ from jupyter_ddl.cell.metric import Reports, choose_metric, reports_in
 from jupyter_ddl.cell.modules import is_installed
 from jupyter_ddl.cell.names import read_names
 from jupyter_ddl.cell.options import ADMISSION, COMMON, MANY_TRIALS, PROFILE, CellOptions
-from jupyter_ddl.cell.parts import CellParts
+from jupyter_ddl.cell.program import CellParts
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.cell.space import CellSpace, check_grid, is_finite, read_space
 from jupyter_ddl.errors import CellError, OptionError

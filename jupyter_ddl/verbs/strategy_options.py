@@ -19,7 +19,7 @@ from jupyter_ddl.ranks.strategies.mesh import (
     check_mesh,
     parse_mesh,
 )
-from jupyter_ddl.ranks.strategies.schedules import (
+from jupyter_ddl.ranks.strategies.pipeline.schedules import (
     DEFAULT_SCHEDULE,
     SCHEDULES,
     check_microbatches,

@@ -43,7 +43,7 @@ from jupyter_ddl.worker.preemption import Leaving, bind_to_nanny
 from jupyter_ddl.worker.rank_death import MemoryGuard
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.telemetry.gpu_users import GpuUsers
-from jupyter_ddl.worker.telemetry.sampler import SamplePost, WorkerSampler
+from jupyter_ddl.worker.telemetry.worker_meter import SamplePost, WorkerMeter
 from jupyter_ddl.worker.zygote_process import WorkerSettings
 
 __all__ = [
@@ -196,15 +196,15 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
             self._tasks.start(guard.watch(), "ddl-memory-guard")
         self._post: SamplePost | None = None
-        self._telemetry = sampler = self._start_telemetry()
-        self._gpu_users = GpuUsers(lambda: () if sampler is None else sampler.gpus)
+        self._telemetry = meter = self._start_telemetry()
+        self._gpu_users = GpuUsers(lambda: () if meter is None else meter.gpus)
 
-    def _start_telemetry(self) -> WorkerSampler | None:
+    def _start_telemetry(self) -> WorkerMeter | None:
         settings, worker = self.settings, self._worker
         if not settings.telemetry_interval_s:
             return None
         self._post = SamplePost(settings.telemetry_interval_s, self._publish_sample)
-        sampler = WorkerSampler(
+        meter = WorkerMeter(
             str(worker.name),
             settings.telemetry_interval_s,
             ranks=lambda: self._pool.ranks,
@@ -213,8 +213,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             rank_memory_bytes=settings.rank_memory_bytes,
             n_slots=worker.state.nthreads,
         )
-        sampler.start()
-        return sampler
+        meter.start()
+        return meter
 
     def _publish_chunk(self, topic: str, chunk: bytes) -> None:
         self._worker.log_event(topic, chunk)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.ranks.strategies.averages import ToldBefore
 from jupyter_ddl.ranks.strategies.base import StepStrategy, Strategy
-from jupyter_ddl.ranks.strategies.data_parallel import DataParallel
+from jupyter_ddl.ranks.strategies.ddp.strategy import DataParallel
 from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 from jupyter_ddl.testing.strategies import StepContract, StrategyContract
 

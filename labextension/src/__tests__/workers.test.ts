@@ -1,5 +1,6 @@
 import { cellAt, cellBeside, cellCorner, cellsInSight, gridHeight, makeGrid } from '../model/grid';
-import { gpuSummary, heatCells, workerLines } from '../model/workers';
+import { heatCells } from '../model/heat';
+import { gpuSummary, workerLines } from '../model/workers';
 import type { ClusterTelemetry, GpuSample, WorkerSample } from '../protocol';
 import { golden } from './golden';
 

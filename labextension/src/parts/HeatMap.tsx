@@ -3,7 +3,7 @@
 import * as React from 'react';
 
 import { cellAt, cellBeside, cellCorner, gridHeight, makeGrid } from '../model/grid';
-import type { HeatCell } from '../model/workers';
+import type { HeatCell } from '../model/heat';
 import { useSize } from './hooks';
 import { paintHeat } from './paintHeat';
 

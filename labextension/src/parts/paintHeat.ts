@@ -3,7 +3,7 @@
 import { percent } from '../format';
 import { cellCorner, cellsInSight, GAP, ROOMY } from '../model/grid';
 import type { Grid } from '../model/grid';
-import type { HeatCell } from '../model/workers';
+import type { HeatCell } from '../model/heat';
 
 export interface Sight {
   top: number;

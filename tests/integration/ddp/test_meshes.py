@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.ranks.strategies.base import Strategy
-from jupyter_ddl.ranks.strategies.fully_sharded import FullySharded
+from jupyter_ddl.ranks.strategies.fsdp.strategy import FullySharded
 from jupyter_ddl.testing.strategies import StepContract
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.errors import RunFailedError
 from jupyter_ddl.protocol.events import Notice, PipelineTimed
 from jupyter_ddl.ranks.strategies.base import Strategy
-from jupyter_ddl.ranks.strategies.pipeline import Pipeline
+from jupyter_ddl.ranks.strategies.pipeline.strategy import Pipeline
 from jupyter_ddl.testing.strategies import StepContract
 
 pytestmark = pytest.mark.integration

@@ -9,7 +9,7 @@ from jupyter_ddl.plotting.pipeline import pipeline_chart
 from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.plotting.vega import to_vega
 from jupyter_ddl.protocol.pipeline import PipelineTimes
-from jupyter_ddl.ranks.strategies.schedules import Action, Span, ideal_spans, times
+from jupyter_ddl.ranks.strategies.pipeline.schedules import Action, Span, ideal_spans, times
 
 
 def measured(n_microbatches: int = 2, late_s: float = 0.0) -> PipelineTimes:

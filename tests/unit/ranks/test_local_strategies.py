@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies import exchange, local
+from jupyter_ddl.ranks.strategies import exchange
+from jupyter_ddl.ranks.strategies.local_sgd import strategy as local
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
 from jupyter_ddl.testing.process_groups import end_process_group

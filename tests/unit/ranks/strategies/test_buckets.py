@@ -10,13 +10,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.buckets import (
+from jupyter_ddl.ranks.strategies.ddp.buckets import (
     BucketTrials,
     candidates,
     choice_text,
     fastest,
 )
-from jupyter_ddl.ranks.strategies.data_parallel import DataParallel
+from jupyter_ddl.ranks.strategies.ddp.strategy import DataParallel
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 
 _CPU = torch.device("cpu")

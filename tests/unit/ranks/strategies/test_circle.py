@@ -16,12 +16,12 @@ import torch.distributed as dist
 
 from jupyter_ddl.protocol.group import MembersChanged, RankPlace
 from jupyter_ddl.ranks.membership import Membership
-from jupyter_ddl.ranks.strategies import circle as circles
 from jupyter_ddl.ranks.strategies import company
-from jupyter_ddl.ranks.strategies.circle import Circle
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.exchange import Exchange
-from jupyter_ddl.ranks.strategies.local import DiLoCo
+from jupyter_ddl.ranks.strategies.local_sgd import circle as circles
+from jupyter_ddl.ranks.strategies.local_sgd.circle import Circle
+from jupyter_ddl.ranks.strategies.local_sgd.strategy import DiLoCo
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.testing.process_groups import end_process_group
 from tests.until import PATIENCE_S, until

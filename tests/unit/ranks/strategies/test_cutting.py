@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.cutting import (
+from jupyter_ddl.ranks.strategies.pipeline.cutting import (
     balanced,
     balanced_within,
     chained,

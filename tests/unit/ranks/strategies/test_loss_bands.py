@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from jupyter_ddl.ranks.strategies.local import DiLoCo
-from jupyter_ddl.ranks.strategies.rounds import WheneverTheyLike
-from jupyter_ddl.ranks.strategies.served import AsynchronousServers, WorkerStep
+from jupyter_ddl.ranks.strategies.local_sgd.strategy import DiLoCo
+from jupyter_ddl.ranks.strategies.parameter_server.rounds import WheneverTheyLike
+from jupyter_ddl.ranks.strategies.parameter_server.strategy import AsynchronousServers, WorkerStep
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from tests.unit.ranks.strategies.wires import Server
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.microbatches import (
+from jupyter_ddl.ranks.strategies.pipeline.microbatches import (
     Look,
     batch_s,
     choice_text,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from jupyter_ddl.ranks.strategies.local import DiLoCo
+from jupyter_ddl.ranks.strategies.local_sgd.strategy import DiLoCo
 
 
 def _met(strategy: DiLoCo, own: list[Any], means: list[Any]) -> None:

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies import cutting, owners
-from jupyter_ddl.ranks.strategies.dry_pass import DryPass, Wish, metas_of
 from jupyter_ddl.ranks.strategies.exchange import Exchange
-from jupyter_ddl.ranks.strategies.pipeline import Pipeline
-from jupyter_ddl.ranks.strategies.stages import Stages
+from jupyter_ddl.ranks.strategies.pipeline import cutting, owners
+from jupyter_ddl.ranks.strategies.pipeline.dry_pass import DryPass, Wish, metas_of
+from jupyter_ddl.ranks.strategies.pipeline.stages import Stages
+from jupyter_ddl.ranks.strategies.pipeline.strategy import Pipeline
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 
 pytestmark = pytest.mark.usefixtures("alone")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.schedules import (
+from jupyter_ddl.ranks.strategies.pipeline.schedules import (
     Action,
     Span,
     check_microbatches,

@@ -13,7 +13,7 @@ from torch import nn
 from jupyter_ddl.ranks.collective_waits import collective_waits
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Share
-from jupyter_ddl.ranks.strategies.fully_sharded import FullySharded
+from jupyter_ddl.ranks.strategies.fsdp.strategy import FullySharded
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from jupyter_ddl.ranks.strategies.messages import Message
-from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
-from jupyter_ddl.ranks.strategies.rounds import Rounds
+from jupyter_ddl.ranks.strategies.parameter_server.rounds import Rounds
+from jupyter_ddl.ranks.strategies.parameter_server.server import ParameterServer
 from jupyter_ddl.ranks.strategies.shards import trained
 
 __all__ = ["Server"]

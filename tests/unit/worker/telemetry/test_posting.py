@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_ddl.worker.telemetry.sampler import SamplePost
+from jupyter_ddl.worker.telemetry.worker_meter import SamplePost
 
 _INTERVAL_S = 0.1
 

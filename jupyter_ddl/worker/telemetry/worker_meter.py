@@ -23,7 +23,7 @@ from jupyter_ddl.worker.rank_process import RankProcess
 from jupyter_ddl.worker.telemetry.gpus import GpuReader, GpuWatch
 from jupyter_ddl.worker.telemetry.processes import NetworkMeter, ProcessMeter, TreeUse
 
-__all__ = ["SamplePost", "WorkerSampler"]
+__all__ = ["SamplePost", "WorkerMeter"]
 
 
 # Sends samples from the worker's loop when that sends chunks of events anyway.
@@ -89,7 +89,7 @@ _SPARE_S = 0.02
 _MAX_RANKS = 64
 
 
-class WorkerSampler:
+class WorkerMeter:
     """Samples one worker from ``start`` to ``close``.
 
     Parameters
@@ -97,9 +97,9 @@ class WorkerSampler:
     worker : str
         Its name.
     ranks : callable
-        The worker's ranks as of now; called in the sampler's thread.
+        The worker's ranks as of now; called in the meter's thread.
     publish : callable
-        Gets every encoded sample, in the sampler's thread; must not wait.
+        Gets every encoded sample, in the meter's thread; must not wait.
     zygotes : callable
         Pids of the worker's zygotes as of now, which may be no children of it; called as ``ranks``.
     rank_memory_bytes : int, optional

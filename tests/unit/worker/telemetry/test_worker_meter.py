@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.worker.rank_process import RankProcess
-from jupyter_ddl.worker.telemetry.sampler import WorkerSampler
+from jupyter_ddl.worker.telemetry.worker_meter import WorkerMeter
 from jupyter_ddl.worker.zygote_process import telemetry_interval_s
 from tests.until import until
 
@@ -22,10 +22,10 @@ def decoded(sent: Sequence[bytes]) -> list[WorkerSample]:
 
 def test_samples_come_at_the_interval_and_end_with_the_close() -> None:
     sent: list[bytes] = []
-    sampler = WorkerSampler("w0", 0.1, ranks=tuple, publish=sent.append)
-    sampler.start()
+    meter = WorkerMeter("w0", 0.1, ranks=tuple, publish=sent.append)
+    meter.start()
     until(lambda: len(sent) >= 5, 10.0, "five samples")
-    sampler.close()
+    meter.close()
     samples = decoded(sent)
     assert samples[0].worker == "w0"
     assert samples[0].memory_bytes > 10 << 20
@@ -49,21 +49,21 @@ def test_a_failure_costs_a_sample_and_is_told_once(caplog: pytest.LogCaptureFixt
             raise RuntimeError("a rank is in disorder")
         return ()
 
-    sampler = WorkerSampler("w0", 0.1, ranks=ranks, publish=sent.append)
-    sampler.start()
+    meter = WorkerMeter("w0", 0.1, ranks=ranks, publish=sent.append)
+    meter.start()
     until(lambda: sent, 10.0, "a sample")
-    sampler.close()
+    meter.close()
     assert [record.message for record in caplog.records] == ["worker w0: taking a sample failed"]
 
 
 def test_the_limit_of_memory_is_that_of_the_worker_s_slots() -> None:
     sent: list[bytes] = []
-    sampler = WorkerSampler(
+    meter = WorkerMeter(
         "w0", 0.1, ranks=tuple, publish=sent.append, rank_memory_bytes=1 << 30, n_slots=2
     )
-    sampler.start()
+    meter.start()
     until(lambda: sent, 10.0, "a sample")
-    sampler.close()
+    meter.close()
     assert decoded(sent)[0].memory_limit_bytes == 2 << 30
 
 

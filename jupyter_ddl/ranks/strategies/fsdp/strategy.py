@@ -22,15 +22,15 @@ from torch.utils._pytree import tree_map_only
 from jupyter_ddl.ranks.collective_waits import collective_waits
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Share, Strategy
-from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
-from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
-from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
-from jupyter_ddl.ranks.strategies.tensor_parallel import (
+from jupyter_ddl.ranks.strategies.fsdp.tensor_parallel import (
     ScalerOverMeshes,
     clip_over_meshes,
     cut_layers,
     update_one_by_one,
 )
+from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
+from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
+from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 
 __all__ = ["FullySharded"]
 

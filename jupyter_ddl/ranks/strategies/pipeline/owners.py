@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.cutting import Part
 from jupyter_ddl.ranks.strategies.exchange import Exchange
+from jupyter_ddl.ranks.strategies.pipeline.cutting import Part
 from jupyter_ddl.ranks.strategies.placing import follow_parameters
 
 __all__ = ["Owners"]

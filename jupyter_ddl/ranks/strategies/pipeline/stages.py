@@ -27,8 +27,8 @@ from torch.distributed.pipelining import (
 
 from jupyter_ddl.protocol.pipeline import SpanKind
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.cutting import Part
-from jupyter_ddl.ranks.strategies.schedules import Action, Span, order_of_single
+from jupyter_ddl.ranks.strategies.pipeline.cutting import Part
+from jupyter_ddl.ranks.strategies.pipeline.schedules import Action, Span, order_of_single
 from jupyter_ddl.ranks.strategies.steps import checked_loss
 
 __all__ = ["Meta", "Stages"]

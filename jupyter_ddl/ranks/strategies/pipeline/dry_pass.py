@@ -14,9 +14,9 @@ import psutil
 import torch
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies import cutting, microbatches
 from jupyter_ddl.ranks.strategies.exchange import Exchange
-from jupyter_ddl.ranks.strategies.stages import Meta
+from jupyter_ddl.ranks.strategies.pipeline import cutting, microbatches
+from jupyter_ddl.ranks.strategies.pipeline.stages import Meta
 from jupyter_ddl.ranks.strategies.steps import StepSettings, autocast
 from jupyter_ddl.store.host_limits import host_limits
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jupyter_ddl.formats import format_bytes, format_duration
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.schedules import check_microbatches
+from jupyter_ddl.ranks.strategies.pipeline.schedules import check_microbatches
 
 __all__ = [
     "Look",

@@ -16,10 +16,10 @@ from jupyter_ddl.ranks.membership import Membership
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, _cut
-from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
-from jupyter_ddl.ranks.strategies.returned_server import ReturnedServer
-from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
-from jupyter_ddl.ranks.strategies.served import SynchronousServers, WorkerStep
+from jupyter_ddl.ranks.strategies.parameter_server.returned import ReturnedServer
+from jupyter_ddl.ranks.strategies.parameter_server.rounds import Rounds, WheneverTheyLike
+from jupyter_ddl.ranks.strategies.parameter_server.server import ParameterServer
+from jupyter_ddl.ranks.strategies.parameter_server.strategy import SynchronousServers, WorkerStep
 from jupyter_ddl.ranks.strategies.shards import (
     group_options,
     owners_of,

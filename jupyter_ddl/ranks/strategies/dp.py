@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from jupyter_ddl.ranks.strategies.base import Strategy
-from jupyter_ddl.ranks.strategies.data_parallel import ShownModule
+from jupyter_ddl.ranks.strategies.ddp.strategy import ShownModule
 from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
 
 __all__ = ["OneProcess"]

@@ -20,13 +20,13 @@ import torch.distributed as dist
 from jupyter_ddl.formats import format_bytes, format_counted, format_duration
 from jupyter_ddl.protocol.pipeline import PipelineStageCut, PipelineTimes
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies import cutting, schedules
 from jupyter_ddl.ranks.strategies.base import Share, StepStrategy
-from jupyter_ddl.ranks.strategies.copies import Copies
-from jupyter_ddl.ranks.strategies.dry_pass import DryPass, Plan, Wish
 from jupyter_ddl.ranks.strategies.mesh import PIPELINE_AXES, check_mesh, parse_mesh
-from jupyter_ddl.ranks.strategies.owners import Owners
-from jupyter_ddl.ranks.strategies.stages import Stages
+from jupyter_ddl.ranks.strategies.pipeline import cutting, schedules
+from jupyter_ddl.ranks.strategies.pipeline.copies import Copies
+from jupyter_ddl.ranks.strategies.pipeline.dry_pass import DryPass, Plan, Wish
+from jupyter_ddl.ranks.strategies.pipeline.owners import Owners
+from jupyter_ddl.ranks.strategies.pipeline.stages import Stages
 from jupyter_ddl.ranks.strategies.steps import (
     StepRequest,
     TrainingStep,
@@ -53,8 +53,8 @@ class Pipeline(StepStrategy):
     Parameters
     ----------
     schedule : str, optional
-        One of :data:`~jupyter_ddl.ranks.strategies.schedules.SCHEDULES`; by default ``1f1b``, or
-        ``gpipe`` where there are fewer micro-batches than ranks.
+        One of :data:`~jupyter_ddl.ranks.strategies.pipeline.schedules.SCHEDULES`; by default
+        ``1f1b``, or ``gpipe`` where there are fewer micro-batches than ranks.
     microbatches : int, optional
         Into how many parts a batch is cut; by default one to eight for each rank, by
         what a look at the first batch says.

@@ -12,8 +12,8 @@ import torch
 from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, Post
+from jupyter_ddl.ranks.strategies.parameter_server.rounds import Rounds
 from jupyter_ddl.ranks.strategies.placing import follow_parameters
-from jupyter_ddl.ranks.strategies.rounds import Rounds
 from jupyter_ddl.ranks.strategies.shards import put_options, put_state, state_of, trained
 from jupyter_ddl.ranks.strategies.steps import StepRequest
 

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.averages import ToldWithGradients
 from jupyter_ddl.ranks.strategies.base import Strategy
-from jupyter_ddl.ranks.strategies.buckets import (
+from jupyter_ddl.ranks.strategies.ddp.buckets import (
     SIZES_MIB,
     TORCH_MIB,
     BucketTrials,
@@ -24,7 +24,7 @@ from jupyter_ddl.ranks.strategies.buckets import (
     fastest,
     nothing_text,
 )
-from jupyter_ddl.ranks.strategies.compression import register_compression
+from jupyter_ddl.ranks.strategies.ddp.compression import register_compression
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.piggyback import Piggyback
 from jupyter_ddl.ranks.strategies.sharded import is_sharded

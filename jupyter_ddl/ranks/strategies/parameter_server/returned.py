@@ -9,8 +9,8 @@ import torch
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.messages import Message
-from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
-from jupyter_ddl.ranks.strategies.rounds import Rounds
+from jupyter_ddl.ranks.strategies.parameter_server.rounds import Rounds
+from jupyter_ddl.ranks.strategies.parameter_server.server import ParameterServer
 from jupyter_ddl.ranks.strategies.shards import put_options
 from jupyter_ddl.ranks.strategies.steps import StepRequest
 

@@ -20,9 +20,9 @@ from jupyter_ddl.ranks.stopping import StopReason, TrialStopped
 from jupyter_ddl.ranks.strategies.base import Share, StepStrategy
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, Post
-from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
-from jupyter_ddl.ranks.strategies.returned_server import ReturnedServer
-from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
+from jupyter_ddl.ranks.strategies.parameter_server.returned import ReturnedServer
+from jupyter_ddl.ranks.strategies.parameter_server.rounds import Rounds, WheneverTheyLike
+from jupyter_ddl.ranks.strategies.parameter_server.server import ParameterServer
 from jupyter_ddl.ranks.strategies.shards import (
     described,
     group_options,

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.base import StepStrategy
-from jupyter_ddl.ranks.strategies.circle import Circle
 from jupyter_ddl.ranks.strategies.exchange import digest_of
+from jupyter_ddl.ranks.strategies.local_sgd.circle import Circle
 from jupyter_ddl.ranks.strategies.placing import follow_parameters
 from jupyter_ddl.ranks.strategies.shards import put_state, state_of, trained
 from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep

@@ -1,0 +1,1 @@
+"""``--strategy local-sgd`` and ``diloco``: ranks step alone, and meet every so many steps."""

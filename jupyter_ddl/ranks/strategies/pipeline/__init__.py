@@ -1,0 +1,1 @@
+"""``--strategy pipeline``: each rank computes some of the layers."""
