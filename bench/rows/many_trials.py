@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from bench.browser import scrolling, tasks_traced
 from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
 from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,

@@ -33,10 +33,10 @@ from jupyter_ddl.errors import (
     RunNotFoundError,
     SpecError,
 )
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger, read_run_line
 from jupyter_ddl.ledger.reducer import RunState, fold
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import BudgetSet, Event, Notice, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.fit_results import FitResults

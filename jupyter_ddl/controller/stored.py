@@ -26,9 +26,9 @@ from jupyter_ddl.errors import (
     SpecError,
 )
 from jupyter_ddl.ledger.copied import whole_bytes
-from jupyter_ddl.ledger.file import lock_path, take_lock
 from jupyter_ddl.ledger.reader import submitted_in
 from jupyter_ddl.ledger.removal import remove_directory
+from jupyter_ddl.ledger.writer import lock_path, take_lock
 from jupyter_ddl.protocol.mirroring import (
     PART_BYTES,
     FilePart,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from jupyter_ddl.errors import CapacityError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import Event
 
 __all__ = ["Committer"]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from jupyter_ddl.driving.committer import Committer
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import CellExecuted, Notice, RunFinished, RunStarted, RunSubmitted
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir, runs_dir

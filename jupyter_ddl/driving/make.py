@@ -36,9 +36,9 @@ from jupyter_ddl.driving.shell import RunDriver, RunMachine
 from jupyter_ddl.driving.sources import StudySource, TrialSource, make_source
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.assignment import Control, Prewarm
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import SamplerStart, StudySpec

@@ -46,8 +46,8 @@ from jupyter_ddl.driving.machine import (
     Work,
 )
 from jupyter_ddl.errors import JupyterDDLError, SpecError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun, StopWhen
 from jupyter_ddl.protocol.events import Event, RankEvent

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 from jupyter_ddl.errors import LedgerError
-from jupyter_ddl.ledger.file import lock_path, take_lock
 from jupyter_ddl.ledger.records import FrameCursor
+from jupyter_ddl.ledger.writer import lock_path, take_lock
 from jupyter_ddl.protocol.mirroring import CHECKED_BYTES
 from jupyter_ddl.store.locks import release_lock
 from jupyter_ddl.store.tree import Draft, crc_before, read_at, write_at

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from jupyter_ddl.errors import JupyterDDLError, LedgerBusyError, RunNotFoundError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_run_line
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.store.paths import LEDGER
 
 __all__ = ["remove_directory"]

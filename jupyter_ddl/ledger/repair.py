@@ -11,9 +11,9 @@ import msgspec
 
 from jupyter_ddl.errors import LedgerError, ProtocolError
 from jupyter_ddl.formats import format_counted
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_damaged_line
 from jupyter_ddl.ledger.records import HEADER, find_record, frame_at
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.codec import decode_event
 from jupyter_ddl.protocol.events import (
     AttemptFinished,

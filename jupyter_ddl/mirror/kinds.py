@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.errors import CapacityError, JupyterDDLError
-from jupyter_ddl.ledger.file import lock_path
+from jupyter_ddl.ledger.writer import lock_path
 from jupyter_ddl.protocol.mirroring import StoredFile
 from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.store.paths import COPY_NOTE, LEDGER

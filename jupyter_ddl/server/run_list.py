@@ -20,7 +20,6 @@ import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, LedgerError, RunNotFoundError
 from jupyter_ddl.formats import format_counted
-from jupyter_ddl.ledger.file import lock_path
 from jupyter_ddl.ledger.reader import (
     MAX_FOLDED,
     LedgerReader,
@@ -30,6 +29,7 @@ from jupyter_ddl.ledger.reader import (
 )
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.writer import lock_path
 from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.store.locks import read_note

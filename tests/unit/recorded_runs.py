@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,

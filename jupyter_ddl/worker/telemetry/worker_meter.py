@@ -20,8 +20,8 @@ import msgspec
 from jupyter_ddl.protocol.telemetry import GpuSample, RankSample, WorkerSample
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.worker.rank_process import RankProcess
-from jupyter_ddl.worker.telemetry.gpus import GpuReader, GpuWatch
-from jupyter_ddl.worker.telemetry.processes import NetworkMeter, ProcessMeter, TreeUse
+from jupyter_ddl.worker.telemetry.gpu_meter import GpuReader, GpuWatch
+from jupyter_ddl.worker.telemetry.process_meter import NetworkMeter, ProcessMeter, TreeUse
 
 __all__ = ["SamplePost", "WorkerMeter"]
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from jupyter_ddl.client.clusters import start_cluster
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     Event,

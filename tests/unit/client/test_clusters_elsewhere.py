@@ -16,7 +16,7 @@ from jupyter_ddl.client import clusters, elsewhere, run_names
 from jupyter_ddl.client.copies import reach_run
 from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.errors import ClusterError, RunNotFoundError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.events import RunFinished, RunSubmitted
 from jupyter_ddl.protocol.program import Program

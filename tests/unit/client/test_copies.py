@@ -13,7 +13,7 @@ from jupyter_ddl.client.copies import bring_blobs, here, lacks_blobs
 from jupyter_ddl.client.files import files_of
 from jupyter_ddl.client.history import remove_run
 from jupyter_ddl.errors import CapacityError, ControllerError, RunNotFoundError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished, RunSubmitted
 from jupyter_ddl.protocol.mirroring import (
     BringBlob,

@@ -9,7 +9,7 @@ import pytest
 from jupyter_ddl import Run, replay
 from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.errors import RecordingError, RunNotFoundError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished, RunStarted, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec

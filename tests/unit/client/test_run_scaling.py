@@ -10,7 +10,7 @@ import pytest
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.scaling import first_guess
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptStarted,
     RankStarted,

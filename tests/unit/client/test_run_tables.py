@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished, RunStarted, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec

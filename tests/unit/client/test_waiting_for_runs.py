@@ -17,7 +17,7 @@ from jupyter_ddl.errors import (
     LedgerError,
     RunNotFoundError,
 )
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import RunStarted, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest

@@ -15,7 +15,7 @@ from jupyter_ddl.commands.cluster import CLUSTER, form_of, own_options
 from jupyter_ddl.commands.runs import RUNS
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import Command
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.magics.face import carry_out
 from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol.events import (

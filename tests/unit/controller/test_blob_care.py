@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished, RunSubmitted
 from jupyter_ddl.protocol.program import Program, Settings
 from jupyter_ddl.protocol.run import RunSpec

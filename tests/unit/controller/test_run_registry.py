@@ -12,7 +12,7 @@ import pytest
 from jupyter_ddl.controller.event_files import EventFileWriters
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.errors import LedgerError, RunNotFoundError, SpecError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import RunSubmitted
 from jupyter_ddl.protocol.program import Program

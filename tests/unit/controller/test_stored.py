@@ -19,7 +19,7 @@ from jupyter_ddl.errors import (
     RunNotFoundError,
     SpecError,
 )
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import RunSubmitted
 from jupyter_ddl.protocol.mirroring import (
     PART_BYTES,

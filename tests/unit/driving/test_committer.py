@@ -10,8 +10,8 @@ import pytest
 
 from jupyter_ddl.driving.committer import Committer
 from jupyter_ddl.errors import CapacityError, LedgerError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import Event, Notice, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec

@@ -29,7 +29,7 @@ from jupyter_ddl.driving.machine import (
 from jupyter_ddl.driving.run_blobs import RunBlobs, disk_budget, lost_text
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,

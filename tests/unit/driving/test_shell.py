@@ -19,9 +19,9 @@ from jupyter_ddl.driving.sources import MapSource
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.audit import audit
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, RunSubmitted

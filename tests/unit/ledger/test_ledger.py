@@ -14,10 +14,10 @@ from zlib import crc32
 import pytest
 
 from jupyter_ddl.errors import LedgerBusyError, LedgerError, ProtocolError
-from jupyter_ddl.ledger import file as ledger_module
-from jupyter_ddl.ledger.file import LedgerWriter, lock_path
+from jupyter_ddl.ledger import writer as ledger_module
 from jupyter_ddl.ledger.reader import LedgerReader, read_ledger
 from jupyter_ddl.ledger.records import HEADER
+from jupyter_ddl.ledger.writer import LedgerWriter, lock_path
 from jupyter_ddl.protocol.events import Event, FoldFinished, Notice, TrialCreated
 from jupyter_ddl.store.locks import read_note
 from tests.unit.ledger.event_makers import (
@@ -228,7 +228,7 @@ def test_threads_may_append_at_once(path: Path) -> None:
 
 _HOLD = """
 import sys
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 writer = LedgerWriter.open(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
@@ -300,7 +300,7 @@ def test_a_ledger_in_a_missing_directory_is_refused_with_a_next_step(tmp_path: P
 
 _APPEND = """
 import sys
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import AttemptFinished, TrialCreated
 writer = LedgerWriter.open(sys.argv[1])
 for trial in range(1_000_000):

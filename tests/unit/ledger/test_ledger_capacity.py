@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_ddl.errors import CapacityError
-from jupyter_ddl.ledger import file as ledger_module
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger import writer as ledger_module
 from jupyter_ddl.ledger.reader import LedgerReader, read_ledger
 from jupyter_ddl.ledger.records import HEADER, pack_frames
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.codec import encode_event
 from tests.unit.ledger.event_makers import begun, created, ended, submitted
 

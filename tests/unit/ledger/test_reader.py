@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from jupyter_ddl.errors import LedgerError, ProtocolError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import LedgerReader, read_ledger, read_run_line, read_submitted
 from jupyter_ddl.ledger.records import HEADER, pack_frames
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import with_totals
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.codec import encode_event
 from jupyter_ddl.protocol.events import Event, Failure, Notice, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.snapshot import Counts

@@ -11,10 +11,10 @@ import pytest
 
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.audit import audit
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.reducer import RunState, fold, fold_all, is_late
 from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import Event, Failure, Notice, RunFinished, StopRequested
 from jupyter_ddl.protocol.run import Limits
 from jupyter_ddl.protocol.snapshot import Counts

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_ddl.errors import LedgerBusyError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.removal import remove_directory
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished
 from jupyter_ddl.store.paths import LEDGER
 from tests.unit.ledger.event_makers import started, submitted

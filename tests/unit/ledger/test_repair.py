@@ -9,9 +9,9 @@ import pytest
 from jupyter_ddl.client.history import list_runs, repair_run
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import LedgerBusyError, LedgerError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.records import HEADER
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import Event, Notice, RunFinished
 from jupyter_ddl.server.run_list import Driven, Folds, RunListing
 from jupyter_ddl.store.paths import ledger_path

@@ -12,7 +12,7 @@ import pytest
 from msgspec import inspect as shapes
 
 from jupyter_ddl.errors import ControllerError, ProtocolError, RunNotFoundError, StorageError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.mirror.blobs import bring_up, digests_of, fetch_blob
 from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.events import RunSubmitted

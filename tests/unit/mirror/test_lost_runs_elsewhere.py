@@ -13,7 +13,7 @@ from jupyter_ddl.errors import (
     LedgerBusyError,
     RunNotFoundError,
 )
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.mirror.runs import RunCopies
 from jupyter_ddl.protocol.mirroring import PART_BYTES, GiveRunFile
 from jupyter_ddl.protocol.requests import Body

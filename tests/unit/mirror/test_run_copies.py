@@ -18,9 +18,9 @@ from jupyter_ddl.errors import (
     LedgerBusyError,
     RunNotFoundError,
 )
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.records import HEADER
 from jupyter_ddl.ledger.removal import remove_directory
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.mirror.runs import RunCopies
 from jupyter_ddl.protocol.mirroring import PART_BYTES, ReadRunFile
 from jupyter_ddl.protocol.requests import Body

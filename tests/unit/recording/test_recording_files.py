@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from jupyter_ddl.errors import LedgerError, RecordingError
-from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptStarted,
     Event,

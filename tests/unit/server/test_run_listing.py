@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from jupyter_ddl.errors import RunNotFoundError
-from jupyter_ddl.ledger.file import LedgerWriter, lock_path
+from jupyter_ddl.ledger.writer import LedgerWriter, lock_path
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_ddl.client.history import remove_run
 from jupyter_ddl.errors import ClusterError, LedgerBusyError
-from jupyter_ddl.ledger.file import LedgerWriter, lock_path
+from jupyter_ddl.ledger.writer import LedgerWriter, lock_path
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store import mounts
 from jupyter_ddl.store.connection import (
@@ -28,7 +28,7 @@ from tests.namespaces import on_another_host, python, without_locks
 from tests.unit.ledger.event_makers import submitted
 
 _HOLD = """
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 writer = LedgerWriter.open(sys.argv[1])
 print("held", flush=True)
 if input() == "close":
@@ -36,7 +36,7 @@ if input() == "close":
 """
 _CHECK = """
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.store.connection import hold_name
 from jupyter_ddl.store.locks import check_home
 for take in (check_home, lambda: hold_name("a", lambda: False, 1), lambda: LedgerWriter.open(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import Notice, RunFinished
 from jupyter_ddl.store.paths import ledger_path
 from tests.soak.cpu import CpuUse

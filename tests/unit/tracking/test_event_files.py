@@ -14,7 +14,7 @@ import pytest
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.client.submit import check_supported
 from jupyter_ddl.errors import LedgerBusyError, OptionError, RunNotFoundError
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.writer import LedgerWriter
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,

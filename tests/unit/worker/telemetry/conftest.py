@@ -17,8 +17,8 @@ from tests.fake_nvml import FakeNvml
 _PROGRAM = """
 import json, os, sys
 import msgspec
-from jupyter_ddl.worker.telemetry.gpus import GpuReader
-from jupyter_ddl.worker.telemetry.gpus import GpuWatch
+from jupyter_ddl.worker.telemetry.gpu_meter import GpuReader
+from jupyter_ddl.worker.telemetry.gpu_meter import GpuWatch
 from jupyter_ddl.store.nvml import inventory
 
 now = 0.0

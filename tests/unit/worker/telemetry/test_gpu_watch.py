@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from jupyter_ddl.protocol.telemetry import GpuSample
-from jupyter_ddl.worker.telemetry.gpus import NO_ANSWER, GpuReading, GpuWatch
+from jupyter_ddl.worker.telemetry.gpu_meter import NO_ANSWER, GpuReading, GpuWatch
 from tests.until import until
 
 GPU = GpuSample("GPU-0", 0, "a GPU", utilization=0.5, memory_total_bytes=100)

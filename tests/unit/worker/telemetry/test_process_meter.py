@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from jupyter_ddl.worker.telemetry.processes import NetworkMeter, ProcessMeter, TreeUse
+from jupyter_ddl.worker.telemetry.process_meter import NetworkMeter, ProcessMeter, TreeUse
 from tests.until import until
 
 PARENT = """

@@ -2,7 +2,8 @@
 
 An event is committed when :meth:`LedgerWriter.append` has returned.  Events that end
 something are on disk by then (``fdatasync``); the others are in the kernel's hands, which is
-enough to survive the death of this process.
+enough to survive the death of this process.  A ledger that is opened again is read to its end, and
+a torn last event is cut off.
 """
 
 from __future__ import annotations
