@@ -68,15 +68,12 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-def end_leftovers() -> int:
-    """Kill processes whose controller is gone; returns how many."""
-    n_ended = 0
+def end_leftovers() -> None:
+    """Kill processes whose controller is gone."""
     for token in pids_by(OWNER_VARIABLE):
         if _is_owner_lost(token):
             ended = kill_leftovers(OWNER_VARIABLE, token)
-            n_ended += len(ended)
             log.warning("ended %d processes of the lost controller %s", len(ended), token)
-    return n_ended
 
 
 def _is_owner_lost(token: str) -> bool:

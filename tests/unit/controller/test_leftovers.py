@@ -22,7 +22,7 @@ def test_a_process_whose_controller_is_gone_is_ended_and_no_other_one() -> None:
     dead = subprocess.check_output([sys.executable, "-c", _TOKEN], text=True).strip()
     left, owned, strange = _left_by(dead), _left_by(this_process().token), _left_by("not:ours")
     try:
-        assert end_leftovers() >= 1
+        end_leftovers()  # or another controller of this machine has ended it just before
         assert left.wait(20) == -9
         assert owned.poll() is None
         assert strange.poll() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,10 +42,14 @@ print(is_alive(process), is_gone(process))
 """
 
 
+_OWNER = f"{os.getpid()}:1.00"
+"""No other tests on this machine mean it, which may run at the same time."""
+
+
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={OWNER_VARIABLE: "7:1.00"}
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={OWNER_VARIABLE: _OWNER}
     )
     yield process
     process.kill()
@@ -134,7 +139,7 @@ def test_an_identity_survives_json() -> None:
 
 
 def test_processes_are_found_by_the_token_of_their_owner(child: subprocess.Popen[bytes]) -> None:
-    assert until(lambda: pids_by(OWNER_VARIABLE).get("7:1.00"), 5.0) == [child.pid]
+    assert until(lambda: pids_by(OWNER_VARIABLE).get(_OWNER), 5.0) == [child.pid]
 
 
 def test_a_token_names_the_very_process_and_nothing_else_is_one() -> None:
