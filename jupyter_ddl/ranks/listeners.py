@@ -5,9 +5,9 @@ can't be closed from outside, so the kernel is told to drop what still comes for
 
 A store that asks for a token by itself stays open: its ranks may come again.
 
-NCCL's sockets are left alone: it connects to them for as long as a communicator lives, to end it as
-well, and answers only who knows that communicator's number, which ranks tell each other in the
-store.
+NCCL's sockets are left alone where torch connects ranks: it connects to them for as long as a
+communicator lives, to end it as well, and answers only who knows that communicator's number, which
+ranks tell each other in the store.
 """
 
 from __future__ import annotations
@@ -49,11 +49,16 @@ def socket_inodes() -> dict[int, int]:
 
 
 @contextlib.contextmanager
-def closed_to_strangers() -> Iterator[None]:
+def closed_to_strangers(*, but_nccl: bool = True) -> Iterator[None]:
     """Within this, ranks meet; whoever comes later to the sockets that they met at gets no answer.
 
     As a decorator it makes that of each call of a function.
     Where torch connects ranks only when they first need each other, nothing is done.
+
+    Parameters
+    ----------
+    but_nccl
+        Leave open what looks like a socket of NCCL, as those of gRPC do.
     """
     if sys.platform != "linux" or os.environ.get("TORCH_GLOO_LAZY_INIT") == "1":
         yield
@@ -63,13 +68,13 @@ def closed_to_strangers() -> Iterator[None]:
     for inode, fd in socket_inodes().items():
         if inode not in before and inode not in _left_open:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as found:
-                _close(found)
+                _close(found, but_nccl)
 
 
-def _close(found: socket.socket) -> None:
+def _close(found: socket.socket, but_nccl: bool) -> None:
     is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
     is_listening = is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if not is_listening or _is_of_nccl(found):
+    if not is_listening or (but_nccl and _is_of_nccl(found)):
         return
     program = ctypes.create_string_buffer(_DROP_ALL)
     pointed = struct.pack("HL", 1, ctypes.addressof(program))
@@ -78,7 +83,7 @@ def _close(found: socket.socket) -> None:
 
 def _is_of_nccl(listener: socket.socket) -> bool:
     """NCCL sets no option that reuses addresses, or both for a port that it was told
-    (``ncclSocketListen``); gloo and TensorPipe set that for addresses alone."""
+    (``ncclSocketListen``); gloo and TensorPipe set that for addresses alone, gRPC both."""
     options = (socket.SO_REUSEADDR, socket.SO_REUSEPORT)
     first, second = (bool(listener.getsockopt(socket.SOL_SOCKET, each)) for each in options)
     return first == second

@@ -36,7 +36,7 @@ def _close_jax() -> None:
     initialize = getattr(state, "initialize", None)
     if initialize is not None:
         # It returns when all processes are connected, by one connection each.
-        state.initialize = closed_to_strangers()(initialize)
+        state.initialize = closed_to_strangers(but_nccl=False)(initialize)
 
 
 def _close_rpc() -> None:
@@ -55,7 +55,7 @@ def _close_rpc() -> None:
     ) -> None:
         options = _by_tcp_only(rpc, rpc_backend_options)
         _met.clear()
-        with closed_to_strangers():
+        with closed_to_strangers(but_nccl=False):
             original(name, backend, rank, world_size, options)
             _meet_all(rpc)
 

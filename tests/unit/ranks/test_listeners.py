@@ -36,7 +36,7 @@ def _answers(listener: socket.socket) -> bool:
         ),
     ],
 )
-def test_where_ranks_have_met(options: tuple[int, ...], is_answered: bool) -> None:
+def test_where_torch_has_connected_ranks(options: tuple[int, ...], is_answered: bool) -> None:
     before = _listening(socket.SO_REUSEADDR)
     with closed_to_strangers():
         listener = _listening(*options)
@@ -44,3 +44,11 @@ def test_where_ranks_have_met(options: tuple[int, ...], is_answered: bool) -> No
     with before, listener:
         assert _answers(listener) == is_answered
         assert _answers(before), "what was open before is none of this"
+
+
+def test_services_of_frameworks_answer_nobody_however_they_listen() -> None:
+    """JAX's coordinator is one of gRPC, which listens as NCCL does at a port that it is told."""
+    with closed_to_strangers(but_nccl=False):
+        listener = _listening(socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+    with listener:
+        assert not _answers(listener)
