@@ -45,6 +45,9 @@ for epoch in range(state["epoch"] + 1, 10**9):
     time.sleep(0.1)
 """
 
+_SMALL = '{"containers": [{"resources": {"requests": {"cpu": "400m"}}}]}'
+"""Two pods of two ranks have room on one node of two CPUs."""
+
 
 def test_a_captured_array_is_in_a_pod_once_whatever_its_ranks(namespace: str) -> None:
     cluster = start_kube(namespace, 1, slots=2)
@@ -75,7 +78,7 @@ def test_a_captured_array_is_in_a_pod_once_whatever_its_ranks(namespace: str) ->
 
 
 def test_a_lost_pod_takes_all_its_ranks_and_the_round_is_made_anew(namespace: str) -> None:
-    cluster = start_kube(namespace, 2, slots=2)
+    cluster = start_kube(namespace, 2, slots=2, pod_template=_SMALL)
     run = train(_TRAIN, 4, namespace={}, min_ranks=2, wait=False)
     wait_for(run, lambda seen: seen.world_size == 4 and (seen.checkpoint_step or 0) > 3, 120)
     began = {e.rank: e for e in run.events() if isinstance(e, RankStarted) and e.attempt == 1}
