@@ -130,11 +130,9 @@ def join_store(address: str, place: RankPlace, file: StoreFile | None) -> Any:
 
 
 def _file_store(file: StoreFile, timeout: timedelta) -> Any:
-    import torch.distributed as dist
+    from jupyter_ddl.ranks.file_store import FileStore
 
-    store = dist.FileStore(file.path, -1)
-    store.set_timeout(timeout)
-    return store
+    return FileStore(file.path, timeout)
 
 
 def hold_port(host: str) -> socket.socket:

@@ -115,11 +115,12 @@ _REPLACED = {
 """By :mod:`~jupyter_ddl.ranks.rendezvous` and :mod:`~jupyter_ddl.ranks.launchers`."""
 _LAZY_PARTS = {
     "numpy": ("numpy.random",),
-    "torch": ("torch._dynamo",),
+    "torch": ("torch._dynamo", "jupyter_ddl.ranks.file_store"),
     "transformers": ("transformers.trainer",),
 }
 """What a package imports at first use, in every rank anew: numpy.random for its seed (20 ms),
-torch._dynamo when an optimizer is made (0.9 s), transformers its Trainer (2 s)."""
+torch._dynamo when an optimizer is made (0.9 s), transformers its Trainer (2 s); and what ranks
+themselves import with torch."""
 
 
 class ByParent:

@@ -1,4 +1,4 @@
-"""The store of a rank group: whom it is open to."""
+"""The store of a rank group: whom it is open to, and how soon it answers."""
 
 from __future__ import annotations
 
