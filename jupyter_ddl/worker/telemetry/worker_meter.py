@@ -20,7 +20,7 @@ import msgspec
 from jupyter_ddl.protocol.telemetry import GpuSample, RankSample, WorkerSample
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.worker.rank_process import RankProcess
-from jupyter_ddl.worker.telemetry.gpu_meter import GpuReader, GpuWatch
+from jupyter_ddl.worker.telemetry.gpu_meter import NO_ANSWER, GpuReader, GpuWatch
 from jupyter_ddl.worker.telemetry.process_meter import NetworkMeter, ProcessMeter, TreeUse
 
 __all__ = ["SamplePost", "WorkerMeter"]
@@ -127,6 +127,7 @@ class WorkerMeter:
         self._rank_memory_bytes = rank_memory_bytes
         self._n_slots = n_slots
         self.gpus: tuple[GpuSample, ...] = ()
+        """As they were read last: a driver that is slow for a moment takes nothing away."""
         """As they were read last."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ddl-telemetry", daemon=True)
@@ -180,7 +181,8 @@ class WorkerMeter:
         all_used = used.get(own, TreeUse())
         received, sent = network.poll()
         reading = gpus.latest(min(_GPU_TIMEOUT_S, self._interval_s / 2))
-        self.gpus = reading.gpus
+        if reading.state != NO_ANSWER:
+            self.gpus = reading.gpus
         return WorkerSample(
             self._worker,
             platform.node(),

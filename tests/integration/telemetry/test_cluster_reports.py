@@ -16,7 +16,7 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.events import AttemptStarted, Notice
 from jupyter_ddl.protocol.replies import TelemetryResult
 from jupyter_ddl.protocol.requests import GetTelemetry
-from jupyter_ddl.protocol.telemetry import ClusterTelemetry, RankSample
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry, RankSample, WorkerSample
 from jupyter_ddl.recording.lines import Measured
 from jupyter_ddl.recording.write import record_run
 from jupyter_ddl.store.connection import read_connection
@@ -147,6 +147,11 @@ def test_a_driver_that_hangs_delays_no_trial_and_no_stop(
     gpu_cluster.stop()
 
 
+def _who_use(worker: WorkerSample) -> list[int]:
+    """The processes on a worker's GPUs; none before it has read them for the first time."""
+    return [process.pid for gpu in worker.gpus for process in gpu.processes]
+
+
 def test_who_else_is_on_the_gpu_of_a_trial_is_named_before_it_begins(
     gpu_cluster: Cluster, fake: FakeNvml
 ) -> None:
@@ -154,12 +159,9 @@ def test_who_else_is_on_the_gpu_of_a_trial_is_named_before_it_begins(
         try:
             fake.tell(gpus=2, pid=other.pid, process_mb=9216)
             until(
-                lambda: (
-                    all(gpu.processes for each in picture().workers for gpu in each.gpus)
-                    and picture().n_workers == 2
-                ),
+                lambda: [_who_use(each) for each in picture().workers] == [[other.pid] * 2] * 2,
                 10.0,
-                "readings of the process",
+                "readings of the process on both GPUs, by both workers",
             )
             run = start_search(SHORT, 2, gpus_per_trial=1).wait()
         finally:

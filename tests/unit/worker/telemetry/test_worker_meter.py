@@ -9,8 +9,10 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from jupyter_ddl.protocol.telemetry import WorkerSample
+from jupyter_ddl.protocol.telemetry import GpuProcess, GpuSample, WorkerSample
 from jupyter_ddl.worker.rank_process import RankProcess
+from jupyter_ddl.worker.telemetry import worker_meter
+from jupyter_ddl.worker.telemetry.gpu_meter import NO_ANSWER, GpuReading
 from jupyter_ddl.worker.telemetry.worker_meter import WorkerMeter
 from jupyter_ddl.worker.zygote_process import telemetry_interval_s
 from tests.until import until
@@ -54,6 +56,36 @@ def test_a_failure_costs_a_sample_and_is_told_once(caplog: pytest.LogCaptureFixt
     until(lambda: sent, 10.0, "a sample")
     meter.close()
     assert [record.message for record in caplog.records] == ["worker w0: taking a sample failed"]
+
+
+class _SlowDriver:
+    """Tells of a GPU until it is to hang, and then nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self.hangs = threading.Event()
+        self.let_go = threading.Event()
+        self.told = GpuReading(gpus=(GpuSample("GPU-0", 0, "Fake", processes=(GpuProcess(7),)),))
+
+    def read(self) -> GpuReading:
+        if self.hangs.is_set():
+            self.let_go.wait()
+        return self.told
+
+
+def test_who_was_seen_on_a_gpu_stays_known_while_its_driver_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = _SlowDriver()
+    monkeypatch.setattr(worker_meter, "GpuReader", lambda _: driver)
+    sent: list[bytes] = []
+    meter = WorkerMeter("w0", 0.1, ranks=tuple, publish=sent.append)
+    meter.start()
+    until(lambda: meter.gpus == driver.told.gpus, 10.0, "a reading")
+    driver.hangs.set()
+    until(lambda: sent and decoded(sent)[-1].gpu_state == NO_ANSWER, 10.0, "the hang")
+    assert meter.gpus == driver.told.gpus
+    driver.let_go.set()
+    meter.close()
 
 
 def test_the_limit_of_memory_is_that_of_the_worker_s_slots() -> None:
