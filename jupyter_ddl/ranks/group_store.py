@@ -69,9 +69,9 @@ def _opened(path: str) -> int:
 
 def open_store(host: str, place: RankPlace, file: StoreFile | None) -> tuple[Any, int]:
     """Rank 0's store, and the port by which the others reach it (0: by the file)."""
-    timeout = timedelta(seconds=place.timeout_s)
     if file is not None:
-        return _file_store(file, timeout), 0
+        return _file_store(file, place), 0
+    timeout = timedelta(seconds=place.timeout_s)
     from jupyter_ddl.ranks.token_store import StoreServer, TokenStore
 
     server = StoreServer(_bound(host, 0), place.token)
@@ -120,19 +120,26 @@ def _parts(address: str) -> tuple[str, int]:
 
 def join_store(address: str, place: RankPlace, file: StoreFile | None) -> Any:
     """The store that rank 0 has opened."""
-    timeout = timedelta(seconds=place.timeout_s)
     if file is not None:
-        return _file_store(file, timeout)
+        return _file_store(file, place)
     from jupyter_ddl.ranks.token_store import TokenStore
 
     host, _, port = address.rpartition(":")
-    return TokenStore(host, int(port), place.token, timeout)
+    return TokenStore(host, int(port), place.token, timedelta(seconds=place.timeout_s))
 
 
-def _file_store(file: StoreFile, timeout: timedelta) -> Any:
-    from jupyter_ddl.ranks.file_store import FileStore
+def _file_store(file: StoreFile, place: RankPlace) -> Any:
+    timeout = timedelta(seconds=place.timeout_s)
+    if not place.gpus:
+        from jupyter_ddl.ranks.file_store import FileStore
 
-    return FileStore(file.path, timeout)
+        return FileStore(file.path, timeout)
+    # Torch's own: NCCL's threads may ask it in mid-training, whatever Python is doing then.
+    import torch.distributed as dist
+
+    store = dist.FileStore(file.path, -1)
+    store.set_timeout(timeout)
+    return store
 
 
 def hold_port(host: str) -> socket.socket:

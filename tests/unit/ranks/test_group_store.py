@@ -21,7 +21,7 @@ from jupyter_ddl.ranks.group_store import (
 )
 from jupyter_ddl.ranks.listeners import closed_to_strangers
 
-pytest.importorskip("torch", reason="the stores are torch's")
+dist = pytest.importorskip("torch.distributed", reason="the stores are torch's")
 
 _NOBODY = 65534
 
@@ -40,6 +40,16 @@ def test_ranks_of_one_host_share_a_file_and_no_port() -> None:
     opened.set("word", "heard")
     assert (joined.get("word"), port) == (b"heard", 0)
     assert _listening() == before
+
+
+def test_ranks_on_gpus_have_torchs_own_store_of_the_same_file() -> None:
+    first = StoreFile()
+    opened, _ = open_store("127.0.0.1", RankPlace("g", world_size=2, gpus=("GPU-0",)), first)
+    joined = join_store("", RankPlace("g", world_size=2), StoreFile(first.shared_path))
+    assert isinstance(opened, dist.FileStore)
+    assert not isinstance(joined, dist.FileStore)
+    opened.set("word", "heard")
+    assert joined.get("word") == b"heard"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
