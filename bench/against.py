@@ -86,9 +86,10 @@ def _is_in(checkout: Checkout, probe: Probe) -> bool:
 def _line(row: Row, pair: Pair) -> str:
     here, there = _text(pair.here), _text(pair.there)
     ratio = pair.here.median / pair.there.median if pair.there.median else float("nan")
+    line, better = pair.line, pair.line.better or row.better
     return (
-        f"| {row.name} | {pair.line.label}, {pair.line.key} ({pair.line.unit}, {row.better} is "
-        f"better) | {here} | {there} | {ratio:.2f} | {pair.verdict(row.better)} |"
+        f"| {row.name} | {line.label}, {line.key} ({line.unit}, {better} is "
+        f"better) | {here} | {there} | {ratio:.2f} | {pair.verdict(better)} |"
     )
 
 

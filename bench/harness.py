@@ -92,6 +92,8 @@ class Line:
     goal: Goal | None = None
     compare: bool = False
     """Show how many times better the row's first line is."""
+    better: Better | None = None
+    """Where it is not as of the row."""
 
 
 @dataclass(frozen=True)

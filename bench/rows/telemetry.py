@@ -36,9 +36,9 @@ ROW = Row(
         Line("… in the ranks, by our threads", _PROBE, "threads_ms", "ms/s"),
         Line("… in the workers", _PROBE, "workers_ms", "ms/s"),
         Line("… in the controller", _PROBE, "controller_ms", "ms/s"),
-        Line("with it", _PROBE, "on_per_s", "steps/s"),
-        Line("without", _PROBE, "off_per_s", "steps/s"),
-        Line("reports of a rank", _PROBE, "reports_per_s", "1/s"),
+        Line("with it", _PROBE, "on_per_s", "steps/s", better="higher"),
+        Line("without", _PROBE, "off_per_s", "steps/s", better="higher"),
+        Line("reports of a rank", _PROBE, "reports_per_s", "1/s", better="higher"),
     ),
 )
 
